@@ -101,6 +101,15 @@ FLAWS: dict[str, Flaw] = {
             world="snapshot-entries=2",
         ),
         Flaw(
+            "torn-frame-is-damage",
+            "G5",
+            "a frame that a crash tore is taken for damage where its first page is lost and its last is not",
+            "register",
+            "power-cut",
+            world="disk-tear=pages",
+            seen_by="no-panic",
+        ),
+        Flaw(
             "voters-ignore-lease",
             "R2",
             "a leader is elected within another's lease: stale reads",

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -173,12 +173,12 @@ def _frame(index: bytes, payload: bytes, guard: bytes, offset: int, salt: int) -
     return b"".join((head, sums[0], payload, guard, tail, sums[1]))
 
 
-def scan(data: bytes, salt: int, sealed: bool) -> Scan:
+def scan(data: bytes, salt: int, sealed: bool, flaws: Collection[str] = ()) -> Scan:
     """Everything in a segment; `sealed` if a later one exists, so that all of it was synced. Raises OtherVersion."""
     parts: list[Frame | Hole] = []
     position = 0
     while position < len(data):
-        part = _part_at(data, position, salt, sealed)
+        part = _part_at(data, position, salt, sealed, flaws)
         if part is None:
             break
         parts.append(part)
@@ -186,7 +186,7 @@ def scan(data: bytes, salt: int, sealed: bool) -> Scan:
     return Scan(tuple(parts), position)
 
 
-def _part_at(data: bytes, position: int, salt: int, sealed: bool) -> Frame | Hole | None:
+def _part_at(data: bytes, position: int, salt: int, sealed: bool, flaws: Collection[str]) -> Frame | Hole | None:
     """What stands at `position`: a frame (rule 1), a hole (rule 2), or a torn tail (rule 3: None)."""
     head = _head_of(data, position, salt)
     part = None if head is None or head.end > len(data) else _read(data, head)
@@ -194,6 +194,8 @@ def _part_at(data: bytes, position: int, salt: int, sealed: bool) -> Frame | Hol
         return part
     beyond = _next_start(data, position, salt)
     if beyond is None:
+        if "torn-frame-is-damage" in flaws and part is not None and _head_at(data, position, salt) is None:
+            return part
         return (part or Hole(position, len(data), None)) if sealed else None
     return part if part is not None and part.end <= beyond else Hole(position, beyond, None)
 

@@ -9,7 +9,7 @@ another frame proves the last one durable (`cluster.log.frames`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from typing import TypeAlias
 
 from cluster.alarm import Alarm
@@ -65,9 +65,11 @@ class NodeLog:
     view's `on_full` was called. `kind` prefixes the names of the failpoints.
     """
 
-    def __init__(self, ports: Ports, knobs: Knobs, kind: str, on_failure: OnFailure) -> None:
+    def __init__(
+        self, ports: Ports, knobs: Knobs, kind: str, on_failure: OnFailure, flaws: Collection[str] = ()
+    ) -> None:
         self._disk, self._clock, self._failpoints = ports.disk, ports.clock, ports.failpoints
-        self._knobs, self._kind = knobs, kind
+        self._knobs, self._kind, self._flaws = knobs, kind, flaws
         self._log = node_logger(ports.node_id)
         self._on_failure: OnFailure | None = on_failure
         self._segments = Segments(ports.disk, ports.clock, ports.entropy)
@@ -94,13 +96,19 @@ class NodeLog:
 
     @classmethod
     async def open(
-        cls, ports: Ports, knobs: Knobs, kind: str, groups: Sequence[str], on_failure: OnFailure = ignore_failure
+        cls,
+        ports: Ports,
+        knobs: Knobs,
+        kind: str,
+        groups: Sequence[str],
+        on_failure: OnFailure = ignore_failure,
+        flaws: Collection[str] = (),
     ) -> NodeLog:
         """Read the log once, begin one where there is none, and run it; `groups` are those that ever began here.
 
         Raises OtherVersion, OSError. Damage is told by the views of the groups that it harmed.
         """
-        log = cls(ports, knobs, kind, on_failure)
+        log = cls(ports, knobs, kind, on_failure, flaws)
         await log._recover(groups)
         log.spawn(log._write(), "")
         log._idle.set(log._clock.monotonic_ns())
@@ -231,7 +239,7 @@ class NodeLog:
             elif segment.number in replay.repaired_segments:
                 self._log.warning("%s was damaged, and is repaired: nothing is lost", segment.path)
 
-        await self._segments.read(take)
+        await self._segments.read(take, self._flaws)
         harmed = replay.finish(groups)
         self._images = replay.images
         self._rewrite_below = max((*replay.repaired_segments, *replay.damaged_segments), default=0) + 1

@@ -7,7 +7,7 @@ client chose can pass for a frame. A segment begins as an atomically written fir
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 
 from cluster.log.frames import LogRecord, OtherVersion, Scan, build, build_in_turns, scan
@@ -66,14 +66,14 @@ class Segments:
         """The size of the log from segment `number` on."""
         return sum(segment.size for segment in self._segments if segment.number >= number)
 
-    async def read(self, take: Callable[[Segment, Scan, bytes], None]) -> None:
+    async def read(self, take: Callable[[Segment, Scan, bytes], None], flaws: Collection[str] = ()) -> None:
         """Read all segments in order, cut a torn tail, and make what is left durable; raises OtherVersion."""
         found = (parse_path(path) for path in self._disk.list(_PREFIX))
         self._segments = sorted((each for each in found if each is not None), key=lambda each: each.number)
         for segment in self._segments:
             data = await self._disk.read(segment.path)
             try:
-                contents = scan(data, segment.salt, sealed=segment is not self.current)
+                contents = scan(data, segment.salt, sealed=segment is not self.current, flaws=flaws)
             except OtherVersion as error:
                 raise OtherVersion(f"{segment.path}: {error}") from error
             segment.size = contents.length

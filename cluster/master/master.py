@@ -73,8 +73,8 @@ class Master:
     async def start(self) -> None:
         """Recover the catalog and take part in its Raft group; raises CorruptLog, OSError."""
         catalog = Catalog(frozenset(self._config.flaws))
-        knobs = self._config.knobs
-        self._log = await NodeLog.open(self._ports, knobs, CATALOG_GROUP, [CATALOG_GROUP], self._on_failure)
+        knobs, groups, flaws = self._config.knobs, [CATALOG_GROUP], self._config.flaws
+        self._log = await NodeLog.open(self._ports, knobs, CATALOG_GROUP, groups, self._on_failure, flaws)
         view = self._log.group(CATALOG_GROUP)
         group = await Group.open(
             self._ports, self._spec(), catalog, self._streams, view, self._leadership_changed, self._on_failure

@@ -101,7 +101,8 @@ class TabletServer:
         for problem in self._unreadable.values():
             self._log.error("a tablet is not served: %s", problem)
         groups = [meta.tablet_id for meta in tablets if meta.created is not None]
-        self._node_log = await NodeLog.open(self._ports, self._config.knobs, "tablet", groups, self._on_failure)
+        knobs, flaws = self._config.knobs, self._config.flaws
+        self._node_log = await NodeLog.open(self._ports, knobs, "tablet", groups, self._on_failure, flaws)
         for meta in tablets:
             await self._recover(self._node_log, meta)
         await self._quorum.start(self._node_log)

@@ -84,6 +84,16 @@ def test_whatever_pages_of_the_last_frame_reached_the_disk_it_is_whole_or_absent
         assert found.length in (start, len(data)), fates
 
 
+def test_a_torn_frame_without_its_beginning_is_cut_and_with_the_flaw_it_is_damage() -> None:
+    """As a power cut leaves it that kept the later page of a batch and lost the first."""
+    data, ends = log_of(*SYNCED, [record("a", 3, 5_000)])
+    lost = data[: ends[1]] + bytes(4_096) + data[ends[1] + 4_096 :]
+    found = scan(lost, SALT, sealed=False)
+    assert (found.length, [type(part) for part in found.parts]) == (ends[1], [Frame, Frame])
+    flawed = scan(lost, SALT, sealed=False, flaws=("torn-frame-is-damage",))
+    assert (flawed.length, flawed.parts[-1]) == (ends[2], Hole(ends[1], ends[2], None))
+
+
 def test_every_flipped_bit_of_what_was_synced_is_repaired_also_in_the_last_frame() -> None:
     data, _ = log_of(*SYNCED, LAST)
     for bit in range(len(data) * 8):
