@@ -55,13 +55,14 @@ async def storing(scene: Scene, leader: Leader, hit: Sequence[str]) -> tuple[str
     if scene.entropy.random() < 0.5:
         await scene.act(Hold(tuple(hit), "before_accept", leader.group))
     else:
+        point = BEFORE_FSYNC[scene.role(leader.node)]
         await scene.act(Flood(leader.node, leader.group, 1))
         for name in hit:
-            await scene.act(PointDelay(name, BEFORE_FSYNC, SLOW_FSYNC_S))
+            await scene.act(PointDelay(name, point, SLOW_FSYNC_S))
         await scene.act(Flood(leader.node, leader.group, FRAME_WRITES))
         for name in hit:
-            await scene.act(PointDelay(name, BEFORE_FSYNC, 0.0))
-        await scene.act(Hold(tuple(hit), BEFORE_FSYNC, ""))
+            await scene.act(PointDelay(name, point, 0.0))
+        await scene.act(Hold(tuple(hit), point, ""))
     return await scene.stopped(hit, len(hit), patience_s=2.0)
 
 
