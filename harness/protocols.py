@@ -45,9 +45,9 @@ class GroupStatus:
     """One replica's own view of one Raft group, as the node's status call answers it.
 
     `role` is `leader`, `candidate`, `follower` or `learner`; `last_index`/`last_term` are of its log's end,
-    `first_index` is the lowest that no snapshot has replaced; `lease_valid` says whether it may serve reads now;
-    `voters` and `learners` are server ids (see `node_of`), of the configuration that the entry (`config_term`,
-    `config_index`) set. `digest` is of the state at `applied_index`, 0 if it isn't known.
+    `first_index` is the lowest that no snapshot has replaced; `lease_valid` says whether it may serve reads now,
+    `lease_sequence` is of the last lease record it applied; `voters` and `learners` are server ids (see `node_of`), of
+    the configuration that the entry (`config_term`, `config_index`) set; `digest` is of the state at `applied_index`.
     """
 
     group: str
@@ -64,7 +64,8 @@ class GroupStatus:
     first_index: int = 1
     config_term: int = 0
     config_index: int = 0
-    digest: int = 0
+    digest: int = 0  # unknown
+    lease_sequence: int = 0  # none
 
 
 @dataclass(frozen=True, slots=True)

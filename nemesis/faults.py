@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.protocols import CLIENTS, Skew
+from harness.protocols import CLIENTS, Skew, node_of
 from nemesis.grudges import Grudge, Link
 
 
@@ -122,7 +122,8 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class PointDelay:
-    """Whatever passes this point on the node waits so long, and everything else there goes on; 0: no more."""
+    """Whatever passes this point on the node waits so long, and everything else there goes on; 0: no more, and what
+    hangs there goes on (`PointHang`)."""
 
     node: str
     point: str
@@ -130,6 +131,21 @@ class PointDelay:
 
     def describe(self, nodes: tuple[str, ...]) -> str:
         return f"delay what passes {self.point} on {self.node} by {self.seconds:g} s"
+
+    def hits(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
+        return (self.node,)
+
+
+@dataclass(frozen=True, slots=True)
+class PointHang:
+    """What passes this point for the group on the node next waits until that is ended, and all else goes on."""
+
+    node: str
+    point: str
+    group: str
+
+    def describe(self, nodes: tuple[str, ...]) -> str:
+        return f"hang what passes {self.point} of {self.group} on {self.node} next"
 
     def hits(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
         return (self.node,)
@@ -166,6 +182,30 @@ class Change:
 
     def hits(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
         return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """The leader of a group in a term, and the server that is to lead in its place."""
+
+    node: str
+    group: str
+    term: int
+    server: str
+
+
+@dataclass(frozen=True, slots=True)
+class MoveLeaders:
+    """These leaders are asked to hand over, all at once."""
+
+    moves: tuple[Move, ...]
+
+    def describe(self, nodes: tuple[str, ...]) -> str:
+        told = [f"{move.node} to let {node_of(move.server)} lead {move.group}" for move in self.moves]
+        return "ask " + ", ".join(told)
+
+    def hits(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(name for name in nodes if any(move.node == name for move in self.moves))
 
 
 @dataclass(frozen=True, slots=True)

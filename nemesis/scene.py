@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, TypeAlias, TypeVar
 
 from harness.powers import PartlyWritten
-from harness.protocols import ProcessState
+from harness.protocols import Armable, ProcessState
 from nemesis.faults import LOOK
 from nemesis.kinds.api import Action
 from nemesis.observe import DatabaseObserver
@@ -99,6 +99,21 @@ class Scene:
             if clock.monotonic_ns() >= deadline_ns:
                 return ()
             await clock.sleep(self.poll_s)
+
+    async def acted(self, node: str, point: str) -> int:
+        """How often the point has acted on the node so far; 0 where there are no failpoints."""
+        database = self.observer.database
+        return (await database.acted(node)).get(point, 0) if isinstance(database, Armable) else 0
+
+    async def acts(self, node: str, point: str, before: int, patience_s: float | None = None) -> bool:
+        """Wait until the point has acted on the node more often than `before`."""
+        clock = self.observer.environment.clock
+        deadline_ns = clock.monotonic_ns() + int((self.patience_s if patience_s is None else patience_s) * 1e9)
+        while await self.acted(node, point) <= before:
+            if clock.monotonic_ns() >= deadline_ns:
+                return False
+            await clock.sleep(self.poll_s)
+        return True
 
     async def group(self, idle: bool = False, writable: bool = False, role: str | None = None) -> Leader | None:
         """The leader of a random group with at least three voters and a lease: more often a tablet's than the masters'.

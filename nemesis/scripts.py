@@ -13,7 +13,7 @@ from nemesis.catalogs import TABLES_MADE, late_call, unheard_tablets
 from nemesis.elections import leader_returns, lonely_leader, rotate_majority
 from nemesis.faults import NO_CUT, NetworkPartition
 from nemesis.grudges import split
-from nemesis.leases import skewed_lease
+from nemesis.leases import late_batch, skewed_lease
 from nemesis.membership import membership
 from nemesis.quorum import (
     LEADERLESS,
@@ -106,6 +106,12 @@ SCRIPTS: dict[str, ScriptInfo] = {
         "sets clocks apart as far as is allowed, and cuts leaseholders off whose clock is behind their followers'",
         frozenset({"partition", "clock", "status"}),
         "#a3742f",
+    ),
+    "late-batch": ScriptInfo(
+        late_batch,
+        "holds an evaluated batch at a leaseholder until that has handed its lease over and got the next but one",
+        frozenset({"leadership", "failpoint", "status"}),
+        "#4f6f9a",
     ),
     "idle-bridge": ScriptInfo(
         idle_bridge,

@@ -94,10 +94,11 @@ class Evaluation:
         self._promises: Promises | None = None
         self._log: ReplicatedLog | None = None
         self.on_closed: OnClosed = _ignore
+        self._group_id = ""
 
-    def attach(self, log: ReplicatedLog) -> None:
+    def attach(self, log: ReplicatedLog, group_id: str) -> None:
         """The replica's group is open."""
-        self._log = log
+        self._log, self._group_id = log, group_id
 
     def close(self) -> None:
         """End every wait."""
@@ -152,7 +153,7 @@ class Evaluation:
         happens where this waits; later steps only raise the timestamp.
         """
         if self._failpoints.armed:
-            await pass_by(self._failpoints, "tablet.evaluating")
+            await pass_by(self._failpoints, "tablet.evaluating", self._group_id)
         spans = work.latch.writes
         timestamp = work.in_flight.timestamp
         if self._heeds_reads:
@@ -161,7 +162,7 @@ class Evaluation:
             timestamp = max(timestamp, self._machine.newest(span) + 1)
         puts, done = changes.decide(work.change, work.puts, self._machine, timestamp)
         if self._failpoints.armed:
-            await pass_by(self._failpoints, "tablet.before_propose")
+            await pass_by(self._failpoints, "tablet.before_propose", self._group_id)
         return log.submit_stamped(lambda: self._at_its_position(work, timestamp, puts, encode(done)), self._timeout_s)
 
     def _at_its_position(self, work: Evaluating, timestamp: int, puts: tuple[Put, ...], answer: bytes) -> bytes:

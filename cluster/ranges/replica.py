@@ -117,7 +117,7 @@ class RangeReplica:
         group = await Group.open(self._ports, spec, self._machine, transport, log, self._leadership, on_failure)
         self._group, self.receive = group, group.receive
         self._on_change = on_change
-        self._evaluation.attach(group)
+        self._evaluation.attach(group, spec.group_id)
         self._holding.attach(group, self._evaluation.promised)
 
     async def close(self) -> None:
@@ -155,7 +155,9 @@ class RangeReplica:
         """The Raft group's own view, once it is open."""
         if self._group is None:
             return None
-        return replace(self._group.status(), schema_version=self._logged_version)
+        lease = self._machine.lease
+        sequence = 0 if lease is None else lease.sequence
+        return replace(self._group.status(), schema_version=self._logged_version, lease_sequence=sequence)
 
     def report(self) -> TabletReport:
         """What masters are told of this replica."""

@@ -7,7 +7,7 @@ from typing import ClassVar
 from harness.errors import HarnessError
 from harness.protocols import Armable
 from nemesis.concurrently import all_to_the_end
-from nemesis.faults import PointDelay
+from nemesis.faults import PointDelay, PointHang
 from nemesis.kinds.api import Claims, Family
 from nemesis.observe import DatabaseObserver, Sight
 
@@ -15,7 +15,7 @@ from nemesis.observe import DatabaseObserver, Sight
 class Delays:
     """The points that each instance has armed; in effect once each has acted, as the nodes themselves note."""
 
-    actions: ClassVar[tuple[type, ...]] = (PointDelay,)
+    actions: ClassVar[tuple[type, ...]] = (PointDelay, PointHang)
 
     def __init__(self, observer: DatabaseObserver, claims: Claims) -> None:
         self._database = observer.database
@@ -24,14 +24,17 @@ class Delays:
     def instances(self) -> frozenset[int]:
         return frozenset(instance for instance, armed in self._armed.items() if armed)
 
-    async def carry_out(self, instance: int, action: PointDelay) -> None:
+    async def carry_out(self, instance: int, action: PointDelay | PointHang) -> None:
         armed, place = self._armed.setdefault(instance, {}), (action.node, action.point)
-        if not action.seconds:
+        if isinstance(action, PointDelay) and not action.seconds:
             armed.pop(place, None)
             await self._armable.disarm(*place)
             return
         armed[place] = (await self._armable.acted(action.node)).get(action.point, 0)
-        await self._armable.arm(action.node, action.point, "delay", times=0, seconds=action.seconds)
+        if isinstance(action, PointHang):
+            await self._armable.arm(*place, "hang", action.group)
+        else:
+            await self._armable.arm(*place, "delay", times=0, seconds=action.seconds)
 
     async def look(self, instance: int) -> Sight:
         counts = {}

@@ -16,6 +16,7 @@ from harness.errors import HarnessError
 from harness.powers import Transferable
 from harness.protocols import Database, node_of
 from nemesis.concurrently import all_to_the_end
+from nemesis.faults import Move, MoveLeaders
 from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Names, Variant
 from nemesis.observe import DatabaseObserver, Sight
 from nemesis.targets import describe
@@ -26,30 +27,6 @@ CALL_S = 2.0
 
 INSIST_S = 4.0
 POLL_S = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """The leader of a group in a term, and the server that is to lead in its place."""
-
-    node: str
-    group: str
-    term: int
-    server: str
-
-
-@dataclass(frozen=True, slots=True)
-class MoveLeaders:
-    """These leaders are asked to hand over, all at once."""
-
-    moves: tuple[Move, ...]
-
-    def describe(self, nodes: tuple[str, ...]) -> str:
-        told = [f"{move.node} to let {node_of(move.server)} lead {move.group}" for move in self.moves]
-        return "ask " + ", ".join(told)
-
-    def hits(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(name for name in nodes if any(move.node == name for move in self.moves))
 
 
 @dataclass(slots=True)

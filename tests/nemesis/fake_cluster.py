@@ -259,6 +259,9 @@ class FakeDatabase:
             self.acts[node, point] = self.acts.get((node, point), 0) + 1
             self.states[node] = ProcessState.DEAD if action == "crash" else self.states[node]
             return True
+        if action == "hang":
+            self.acts[node, point] = self.acts.get((node, point), 0) + (self.states[node] is ProcessState.RUNNING)
+            return True
         others = [name for name in self.groups[group] if name != node and self.states[name] is ProcessState.RUNNING]
         if self.states[node] is ProcessState.RUNNING and others:
             self.states[node] = ProcessState.PAUSED
@@ -359,7 +362,7 @@ class FakeDatabase:
             leader, term = running[0], term + 1
             self._leads(group, leader, term)
         voters = self.masters if group == "catalog" else self.groups[group]
-        follower = GroupStatus(group, "follower", term, leader, 9, 9, 9, term, False, voters)
+        follower = GroupStatus(group, "follower", term, leader, 9, 9, 9, term, False, voters, lease_sequence=term)
         return replace(follower, role="leader", lease_valid=True) if node == leader else follower
 
     def depose(self, group: str) -> None:

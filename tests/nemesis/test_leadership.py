@@ -8,8 +8,9 @@ from typing import Any
 
 from fake_cluster import FakeDatabase, FakeEnvironment
 
+from nemesis.faults import Move, MoveLeaders
 from nemesis.kinds.api import Claims, Moment
-from nemesis.kinds.leadership import LEADERSHIP, LeaderMoves, Move, MoveLeaders
+from nemesis.kinds.leadership import LEADERSHIP, LeaderMoves
 from nemesis.observe import DatabaseObserver
 from nemesis.view import View
 

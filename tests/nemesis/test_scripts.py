@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from random import Random
@@ -210,6 +210,42 @@ def test_a_deposed_leader_may_have_given_up_and_know_nothing(
         old = Leader("t1", "tablet", 4, True, 9, 9, voters)
         assert await believes(Eyes(), old) is leads  # type: ignore[arg-type]
         assert await unaware(Eyes(), old) is knows_nothing  # type: ignore[arg-type]
+
+    asyncio.run(scenario())
+
+
+class Spoiled(FakeDatabase):
+    """What its leaders have committed grows with each look; one thing may go otherwise than `late-batch` needs it."""
+
+    looks, spoiled = 9, ""
+
+    def _replica(self, group: str, node: str) -> GroupStatus:
+        self.looks += 1
+        replica = replace(super()._replica(group, node), commit_index=self.looks)
+        return replace(replica, lease_sequence=1) if self.spoiled == "no later lease" else replica
+
+    async def acted(self, node: str) -> Mapping[str, int]:
+        return {} if self.spoiled == "nobody writes" else await super().acted(node)
+
+    async def transfer_leadership(self, leader: str, group: str, target: str, timeout_s: float) -> str | None:
+        if self.spoiled == "restarted":
+            self.incarnations[leader] += 1
+        refused = "no" if self.spoiled == "refused" else None
+        return refused or await super().transfer_leadership(leader, group, target, timeout_s)
+
+
+@pytest.mark.parametrize("spoiled", ["", "nobody writes", "refused", "restarted", "no later lease"])
+def test_a_batch_is_late_only_if_it_waits_in_one_life_under_an_earlier_lease(spoiled: str) -> None:
+    async def scenario() -> None:
+        episode = Episode("late-batch", 1)
+        database = episode.database = Spoiled(wall_ns=episode.environment.wall_ns)
+        database.spoiled = spoiled
+        episode.nemesis = FaultNemesis(database, episode.environment, QUICK)
+        reports = [await episode.step("begin")] + [await episode.step("step") for _ in range(7)]
+        cores = [report for report in reports if report["core"]]
+        assert bool(cores) is (spoiled == "")
+        assert all(report["observed"] and report["evidence"]["leases"]["held"] == 3 for report in cores)
+        assert (await episode.step("end"))["observed"] and episode.is_whole()
 
     asyncio.run(scenario())
 
