@@ -151,6 +151,14 @@ FLAWS: dict[str, Flaw] = {
             "late-acks",
         ),
         Flaw(
+            "any-lease-sequence",
+            "R2",
+            "a batch is carried out under a later lease than it was evaluated under: a write under served reads",
+            "snapshots",
+            "late-batch",
+            options="keys=20,reads=0.5,looks=0.3",
+        ),
+        Flaw(
             "wipe-keeps-id",
             "G1",
             "a server whose disk is new comes back under its old id: it forgets votes and acknowledgements",

