@@ -78,7 +78,11 @@ class Applier:
         self._spec.observer.restored(self._spec.group_id, meta, self._machine)
 
     def put(self, ready: Ready, received: SnapshotRef | None) -> None:
-        """Carry the rest of a Ready out in its turn; `received` is the snapshot that it installs."""
+        """Carry the rest of a Ready out in its turn; `received` is the snapshot that it installs. Another one may
+        replace it in the log before that turn: its file is kept.
+        """
+        if received is not None:
+            self._log.pin(received)
         self._waiting.append((ready.persist.sequence if ready.persist else 0, ready, received))
         self._go_on()
 
@@ -90,6 +94,9 @@ class Applier:
 
     def close(self) -> None:
         """Carry nothing out any more."""
+        for _, _, received in self._waiting:
+            if received is not None:
+                self._log.unpin(received)
         self._waiting.clear()
         if self._long_work is not None:
             self._long_work.cancel()
@@ -124,7 +131,10 @@ class Applier:
             while self._may_go_on:
                 _, ready, received = self._waiting.popleft()
                 if received is not None:
-                    await self.restore(received)
+                    try:
+                        await self.restore(received)
+                    finally:
+                        self._log.unpin(received)
                     self._passing.at("after_install")
                 self._begin(ready)
                 weighed = ((entry, len(entry.data) + _ENTRY_BYTES) for entry in ready.apply)

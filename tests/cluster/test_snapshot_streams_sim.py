@@ -8,9 +8,12 @@ import msgspec
 import pytest
 from test_group_sim import NAMES, VOTERS, Cluster, Recorder, simulate
 
+from cluster.applying import Applier
 from cluster.config import Knobs
 from cluster.group import Group
+from cluster.log.replay import SnapshotRef
 from cluster.raft.types import ChangeKind, Member, Message, SnapshotChunk
+from harness.failpoints import Arming
 from harness.sim.world import World
 
 KNOBS = Knobs(
@@ -205,6 +208,36 @@ def test_a_snapshot_that_is_replaced_while_it_is_sent_is_kept_until_it_is_sent()
         await streams.only_one_file(*NAMES)
 
     simulate(1, scenario, SLOW)
+
+
+def test_a_received_snapshot_that_is_replaced_before_it_is_installed_is_kept_until_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With slow disks others are received meanwhile. Its file was removed before it was read, and the replica was
+    quarantined (`assay run register --nemesis late-acks --nodes 3 --concurrency 20 --seed 8`).
+    """
+    restore = Applier.restore
+
+    async def scenario(cluster: Cluster) -> None:
+        async def late(applier: Applier, ref: SnapshotRef) -> None:
+            await cluster.clock.sleep(0.1)
+            await restore(applier, ref)
+
+        streams = Streams(cluster)
+        await streams.begin()
+        await streams.leave_behind()
+        monkeypatch.setattr(Applier, "restore", late)
+        cluster.start(streams.late)
+        await cluster.until(lambda: streams.late in cluster.groups, "its start")
+        cluster.world.node(streams.late).failpoints.arm(Arming("tablet.before_fsync", "delay", times=0, seconds=4.0))
+        for _ in range(5):
+            await streams.propose(30)
+            await cluster.clock.sleep(0.5)
+        cluster.world.node(streams.late).failpoints.disarm()
+        await streams.converged()
+        await streams.only_one_file(*NAMES)
+
+    simulate(1, scenario, KNOBS)
 
 
 def test_two_learners_get_a_snapshot_at_once_from_one_file() -> None:
