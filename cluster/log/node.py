@@ -18,7 +18,7 @@ from cluster.log.envelope import CorruptLog
 from cluster.log.frames import LogRecord, Scan
 from cluster.log.paced import Pace
 from cluster.log.replay import BASE, DESTROY, DIRECTORY, QUARANTINE, Image, Replay, SnapshotRef, encode_body
-from cluster.log.segments import Segment, Segments
+from cluster.log.segments import ASIDE_PATH, Segment, Segments, keep_aside
 from cluster.log.snapshots import (
     SNAPSHOTS_PATH,
     SnapshotFile,
@@ -42,9 +42,6 @@ _MS = 1_000_000
 _FRAME_BYTES = 2 << 20
 _RESETS = (BASE, QUARANTINE, DESTROY)
 """Where more waits, it takes several frames: no turn of the event loop is long because of one."""
-
-ASIDE_PATH = "aside"
-"""Damaged segments and snapshots are kept here for whoever wants to look at them; nothing reads them."""
 
 OnFailure: TypeAlias = Callable[[BaseException], None]
 
@@ -244,22 +241,15 @@ class NodeLog:
         self._images = replay.images
         self._rewrite_below = max((*replay.repaired_segments, *replay.damaged_segments), default=0) + 1
         for path, data in aside.items():
-            self._log.warning("%s is damaged, or one before it is missing; %s", path, await self._keep(path, data))
+            self._log.warning(
+                "%s is damaged, or one before it is missing; %s", path, await keep_aside(self._disk, path, data)
+            )
         for group in harmed:
             self._quarantine(self._images[group], self._images[group].damage or "")
         await self._tidy_snapshots()
         if not self._segments.exist:
             await self._begin()
             self._directory_due = self._unproven = False
-
-    async def _keep(self, path: str, data: bytes) -> str:
-        """Put a copy of a damaged segment aside; says so in words."""
-        copy = f"{ASIDE_PATH}/{path.rpartition('/')[2]}"
-        try:
-            await self._disk.write_atomic(copy, data)
-        except DiskFull:
-            return "there is no room for a copy of it"
-        return f"a copy of it is {copy}"
 
     async def _begin(self) -> None:
         """Write the first segment of an empty disk, once there is room for it."""

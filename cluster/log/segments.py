@@ -11,9 +11,11 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 
 from cluster.log.frames import LogRecord, OtherVersion, Scan, build, build_in_turns, scan
-from harness.ports import Clock, Disk
+from harness.ports import Clock, Disk, DiskFull
 
 DIRECTORY_PATH = "log"
+ASIDE_PATH = "aside"
+"""Damaged segments and snapshots are kept here for whoever wants to look at them; nothing reads them."""
 _PREFIX = f"{DIRECTORY_PATH}/segment-"
 _LARGE_BYTES = 1 << 20
 """A frame of more is built in several turns of the event loop."""
@@ -124,3 +126,13 @@ class Segments:
         """Remove the oldest segment; in this order a crash leaves no gap."""
         await self._disk.remove(self._segments[0].path)
         self._segments.pop(0)
+
+
+async def keep_aside(disk: Disk, path: str, data: bytes) -> str:
+    """Put a copy of a damaged segment aside; says so in words."""
+    copy = f"{ASIDE_PATH}/{path.rpartition('/')[2]}"
+    try:
+        await disk.write_atomic(copy, data)
+    except DiskFull:
+        return "there is no room for a copy of it"
+    return f"a copy of it is {copy}"

@@ -98,7 +98,7 @@ def test_faults_are_observed_and_recovered_and_leave_nothing(kinds: tuple[str, .
     [
         ("lost-answer", 3, "", 3),
         ("lost-answer", 5, "", 3),
-        ("power-cut", 5, "", 1),
+        ("power-cut", 5, "", 3),
         ("snapshot-race", 3, "snapshot-entries=20,retained-entries=16", 3),
     ],
 )
