@@ -5,8 +5,11 @@ was. Version a is certainly older than b if `settled[a] < since[b]`. Where every
 commit timestamp both numbers are that timestamp; else they are event indices: a version comes into being after its
 write's invocation and is there when the write, or the first read that shows it, completes, and versions that follow one
 another in that way are ordered so. (A version that was read before its write began has no `since`.) The initial state
-is older than everything. A version with several writers (or nil where nil was written) is unclear, and nothing is
-concluded from it.
+is older than everything.
+
+A value with several writers (or nil where nil was written) is an unclear version: who reads it may have read any of
+them. So its `since` is the least and its `settled` the greatest of its writers'; each of these writes has numbers of
+its own (`order_by_row`). More is not concluded from a read of it, and a judge that compares it has to say so.
 """
 
 from __future__ import annotations
@@ -73,9 +76,9 @@ def ordered_versions(
     rows: Columns, cell: Ints, cells: int, version: Ints, count: int, group: Ints
 ) -> tuple[Versions, Bools]:
     """What is known of the versions' order, and which groups (of cells; `group` by row) go by timestamps."""
-    reads, writes = rows["kind"] == READ, (rows["kind"] == WRITE) & (rows["status"] != FAIL)
+    reads, writes = rows["kind"] == READ, np.flatnonzero((rows["kind"] == WRITE) & (rows["status"] != FAIL))
     writer, several = np.full(count, -1), np.zeros(count, np.bool_)
-    _find_writers(np.flatnonzero(writes), version, rows["invoke"], writer, several)
+    _find_writers(writes, version, rows["invoke"], writer, several)
     nil_of = np.full(cells, -1)
     nil = np.flatnonzero(rows["value"] == NIL)
     nil_of[cell[nil]] = version[nil]
@@ -89,10 +92,29 @@ def ordered_versions(
     seen[version[reads]] = True
     np.minimum.at(settled, version[reads], rows["complete"][reads])
     since[settled < since] = NIL + 1
-    since[nil_of], settled[nil_of] = NIL, NIL
     known = Versions(since, settled, writer, unclear, seen)
-    timed = _by_timestamps(rows, version, group, known, nil_of)
+    timed = _timed(rows, writes, version, group, known)
+    _by_timestamps(rows, version, timed[group], known)
+    _span_unclear(rows, writes, version, timed[group], known)
+    since[nil_of] = NIL
+    settled[nil_of[~unclear[nil_of]]] = NIL
     return known._replace(writer=np.where(several, -2, writer)), timed
+
+
+def order_by_row(rows: Columns, version: Ints, group: Ints, versions: Versions, timed: Bools) -> tuple[Ints, Ints]:
+    """`since` and `settled` of the version that each row reads or writes; a write of an unclear one has its own."""
+    since, settled = versions.since[version], versions.settled[version]
+    own = np.flatnonzero((rows["kind"] == WRITE) & versions.unclear[version])
+    since[own], settled[own] = _own_order(rows, own, timed[group[own]])
+    return since, settled
+
+
+def _own_order(rows: Columns, write: Ints, timed: Bools) -> tuple[Ints, Ints]:
+    """`since` and `settled` of what these writes alone brought about."""
+    stamp = rows["served_ts"][write]
+    since = np.where(timed, np.where(stamp == NIL, NIL + 1, stamp), rows["invoke"][write])
+    settled = np.where(timed, np.where(stamp == NIL, NEVER, stamp), rows["complete"][write])
+    return since, settled
 
 
 @kernel
@@ -104,29 +126,40 @@ def _find_writers(rows, version, invoke, writer, several):
         writer[version[row]] = row
 
 
-def _by_timestamps(rows: Columns, version: Ints, group: Ints, known: Versions, nil_of: Ints) -> Bools:
-    """Replaces event indices by timestamps in groups in which every version that matters has one, and returns which.
-    `known` names the last writer even of versions with several."""
-    writer = known.writer
-    groups = int(group.max(initial=-1)) + 1
-    group_of = np.zeros(len(writer), np.int64)
-    group_of[version] = group
-    wrote = writer >= 0
-    stamp = np.where(wrote, rows["served_ts"][np.maximum(writer, 0)] if len(version) else NIL, NIL)
-    acknowledged = wrote & (rows["status"][np.maximum(writer, 0)] == OK) if len(version) else wrote
-    matters = (known.seen | acknowledged) & ~known.unclear
-    matters[nil_of] = False
-    timed = np.ones(groups, np.bool_)
-    timed[group_of[matters & (stamp == NIL)]] = False
-    some = np.zeros(groups, np.bool_)
-    some[group_of[matters]] = True
-    timed &= some
-    chosen = matters & timed[group_of]
-    known.since[chosen], known.settled[chosen] = stamp[chosen], stamp[chosen]
-    unstamped = ~matters & timed[group_of] & (stamp == NIL)
-    unstamped[nil_of] = False
-    known.since[unstamped], known.settled[unstamped] = NIL + 1, NEVER
+def _timed(rows: Columns, writes: Ints, version: Ints, group: Ints, known: Versions) -> Bools:
+    """Which groups go by timestamps: every write that matters states one, and somebody wrote whatever is read."""
+    read_value = known.seen[version] & (rows["value"] != NIL)
+    matters = writes[(rows["status"][writes] == OK) | read_value[writes]]
+    timed = np.zeros(int(group.max(initial=-1)) + 1, np.bool_)
+    timed[group[matters]] = True
+    timed[group[matters[rows["served_ts"][matters] == NIL]]] = False
+    timed[group[read_value & (known.writer[version] < 0)]] = False
     return timed
+
+
+def _by_timestamps(rows: Columns, version: Ints, timed: Bools, known: Versions) -> None:
+    """Replaces event indices by timestamps (`timed` by row), or by none where a write that may not have been states
+    none. `known` names the last writer even of versions with several."""
+    chosen = np.flatnonzero((known.writer[version] >= 0) & timed)
+    of = version[chosen]
+    stamp = rows["served_ts"][known.writer[of]]
+    known.since[of] = np.where(stamp == NIL, NIL + 1, stamp)
+    known.settled[of] = np.where(stamp == NIL, NEVER, stamp)
+
+
+def _span_unclear(rows: Columns, writes: Ints, version: Ints, timed: Bools, known: Versions) -> None:
+    """Gives unclear versions the numbers of all their writers together (`timed` by row)."""
+    write = writes[known.unclear[version[writes]]]
+    if not len(write):
+        return
+    known.since[known.unclear], known.settled[known.unclear] = NEVER, NIL
+    since, settled = _own_order(rows, write, timed[write])
+    np.minimum.at(known.since, version[write], since)
+    np.maximum.at(known.settled, version[write], settled)
+    # Who reads a value before anybody began to write it has read none of them.
+    read = np.flatnonzero((rows["kind"] == READ) & known.unclear[version] & ~timed)
+    early = version[read[(rows["complete"][read] < known.since[version[read]]) & (rows["value"][read] != NIL)]]
+    known.since[early], known.settled[early] = NIL + 1, NEVER
 
 
 def dense_sessions(rows: Columns) -> tuple[Int32s, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from checkers.columns.codes import NIL
 from checkers.explain.speaker import Speaker, opening
 from checkers.findings import Finding
 from checkers.source import Source
@@ -68,7 +69,7 @@ def _older(speaker: Speaker, finding: Finding, mine: dict[str, Any], earlier: di
     if facts["listed"]:
         return _shorter(finding, mine, earlier)
     old, new = _what(speaker, mine), _what(speaker, earlier)
-    if mine["value"] is None:
+    if mine["value"] is None and mine["settled"] == NIL:
         return f"The cell was unset only before everything that was written, so {new} was lost from sight."
     if facts["timed"]:
         return f"By their commit timestamps {old} ({mine['since']}) is older than {new} ({earlier['since']})."

@@ -67,6 +67,11 @@ def _order(speaker: Speaker, finding: Finding) -> str:
         )
     if facts["lacking"]["list"]:
         return f"The element {new} is missing there: one page shows a part of the write only."
+    if older < 0 and "settled" in facts:
+        return (
+            f"All writes of {old} there are older than {new} (they were there at {facts['settled']}, and the write of "
+            f"{new} is of {facts['since']} at the earliest), so the page shows a part of the write only."
+        )
     if older < 0 or facts["lacking"]["value"] is None:
         return "That row was unset only before everything, so the page shows a part of the write only."
     return (

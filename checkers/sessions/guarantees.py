@@ -20,6 +20,7 @@ from checkers.columns.versions import (
     Versions,
     dense_sessions,
     grouped_order,
+    order_by_row,
     ordered_versions,
     sorted_cells,
 )
@@ -40,6 +41,12 @@ ANOMALIES: Final = ("non-monotonic-read", "missed-own-write", "non-monotonic-wri
 
 CONTRADICTORY: Final = "contradictory-reads"
 """Strong reads, or one session's, that fit no order of the versions, whichever it is."""
+
+UNCLEAR: Final = "reads_unclear"
+"""Figure: reads of values that several operations wrote."""
+
+APPENDS_UNCLEAR: Final = "appends_unclear"
+"""Figure: appends of elements that were appended to the list more than once."""
 
 
 class Table(NamedTuple):
@@ -63,7 +70,8 @@ class SessionKernel:
     explain: int
 
     def __call__(self, rows: Columns) -> Findings:
-        """Findings; their figures are reads, comparisons of a read with the read before, and those not decided."""
+        """Findings; their figures are reads, those of unclear versions, comparisons of a read with the read before, and
+        those that the history's order of versions leaves open."""
         problems = unsupported_rows(rows, "not reads, writes, compare-and-sets or appends of integers")
         ops = int((rows["kind"] != ELEMENT).sum())
         if problems:
@@ -85,6 +93,8 @@ class SessionKernel:
                 kept += cycles
         reads = int(np.isin(rows["kind"], (READ, LIST_READ)).sum())
         figures = {"reads": reads, "comparisons": compared, "comparisons_undecided": undecided}
+        figures[UNCLEAR] = int(_unclear_reads(table.events, table.versions).sum())
+        figures[APPENDS_UNCLEAR] = int(((table.rows["kind"] == APPEND) & ~table.events.judged).sum())
         return Findings(ops, len(table.timed), counts, tuple(kept), figures=figures)
 
 
@@ -102,8 +112,8 @@ def read_table(rows: Columns) -> Table:
     listed[cell[(rows["kind"] == LIST_READ) | (rows["kind"] == APPEND)]] = True
     version, count = together([cell, rows["value"]])
     versions, timed = ordered_versions(rows, cell, cells, version, count, cell)
-    since, settled = versions.since[version], versions.settled[version]
-    judged = ~versions.unclear[version] & ((rows["kind"] == READ) | (rows["kind"] == WRITE))
+    since, settled = order_by_row(rows, version, cell, versions, timed)
+    judged = (rows["kind"] == READ) | (rows["kind"] == WRITE)
     off_chain = _order_lists(rows, cell, listed, chains, since, settled, judged)
     events = _events(rows, cell, begin, version, since, settled, judged)
     return Table(rows, versions, events, timed, listed, dense_sessions(rows)[1], chains, off_chain)
@@ -203,9 +213,15 @@ def _omission(table: Table, row: int, earlier: int, in_session: bool, element: i
     return Finding(ANOMALIES[0], ops[0], key_of(table.rows, row), ops, facts)
 
 
+def _unclear_reads(events: Events, versions: Versions) -> Bools:
+    """Of plain cells only: what lists show is told by their elements."""
+    return events.read & events.judged & versions.unclear[events.version]
+
+
 def _contradictions(table: Table, guilty: Bools, explain: int) -> tuple[int, list[Finding]]:
     """Judges cells whose versions are ordered in part, and where no single read is certainly wrong."""
-    events, versions = table.events, table.versions
+    versions = table.versions
+    events = table.events._replace(judged=table.events.judged & ~versions.unclear[table.events.version])
     chosen = ~(table.timed | table.listed | guilty)
     group_of = np.zeros(len(versions.since), np.int64)
     cell = np.repeat(np.arange(len(chosen)), np.diff(events.begin))

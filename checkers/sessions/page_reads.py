@@ -20,13 +20,17 @@ from checkers.compiled import kernel
 _LARGE: Final = 64
 """Writes of more rows than this are searched by cell."""
 
+UNCLEAR: Final = -3
+"""Instead of a writer: one of several."""
+
 Bools = npt.NDArray[np.bool_]
 
 
 class PageVisits(NamedTuple):
     """Rows sorted by partition and operation: visit v, one operation in one partition, owns `begin[v]:begin[v + 1]`.
-    `writer` is by version the visit that wrote it (-1: none, -2: the initial state, -3: unclear); `since` and `settled`
-    are by visit; `cells` says by visit how many cells it wrote; `by_cell` sorts the rows of large writes by cell."""
+    `writer` is by version the visit that wrote it (-1: none, -2: the initial state, UNCLEAR), and `latest` when it
+    was certainly there; `since` and `settled` are by visit; `cells` says by visit how many cells it wrote; `by_cell`
+    sorts the rows of large writes by cell."""
 
     begin: Ints
     cell: Ints
@@ -34,6 +38,7 @@ class PageVisits(NamedTuple):
     read: Bools
     write: Bools
     writer: Ints
+    latest: Ints
     since: Ints
     settled: Ints
     cells: Ints
@@ -103,8 +108,11 @@ def _writes_cell(pages, visit, cell):
 def _compare(pages, visit, writer, row, other, edges, count):
     """One row shows `writer`, and `other` a version of a cell that it wrote too: 1 torn, 2 demanded, 0 nothing."""
     origin = pages.writer[pages.version[other]]
-    if origin in (writer, visit, -1, -3):
+    if origin in (writer, visit, -1):
         return 0
+    # Whoever of several wrote it, it is older if all of their writes are.
+    if origin == UNCLEAR:
+        return 1 if pages.latest[pages.version[other]] < pages.since[writer] else 0
     if origin == -2 or pages.settled[origin] < pages.since[writer]:
         return 1
     if pages.settled[writer] < pages.since[origin]:

@@ -8,6 +8,7 @@ nothing together (CEP-45).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from checkers.columns.versions import (
     LIST_READ,
     Versions,
     grouped_order,
+    order_by_row,
     ordered_versions,
     sorted_cells,
 )
@@ -35,10 +37,10 @@ from checkers.quorum.judge import judge_quorum
 from checkers.quorum.reading import read_quorum_history
 from checkers.sessions.explain_pages import explain_all
 from checkers.sessions.page_lists import Appends, Lengths, torn_lists
-from checkers.sessions.page_reads import Demands, PageVisits, cell_order, cells_written, torn_reads
+from checkers.sessions.page_reads import UNCLEAR, Demands, PageVisits, cell_order, cells_written, torn_reads
 from checkers.sessions.version_cycles import SessionEdges, contradictions, make_nodes
 from checkers.source import Source
-from checkers.verdict import NO_READS, Verdict
+from checkers.verdict import NO_READS, Verdict, appends_of_repeated, reads_of_several
 
 TORN: Final = "torn-read"
 CIRCULAR: Final = "torn-whichever-order"
@@ -59,18 +61,30 @@ def judge_write_atomicity(source: Source, engine: Engine, options: CheckOptions)
     kernel = PageKernel(options.explain)
     found = judge_mops(engine, source, PROJECTION, ("table", "partition"), kernel, options.explain, SLICES)
     refuse_unsupported(found, source.path, "write-atomicity")
-    details = {"partitions": found.keys} | found.figures
-    shown = bool(found.counts or found.figures.get("reads"))
+    doubt = _doubt(found.figures)
     return Verdict(
-        not found.counts if shown else "unknown",
+        False if found.counts else "unknown" if doubt else True,
         "write-atomicity",
         explain_all(source, found.kept),
         found.counts,
         found.ops,
         engine=engine.name,
-        reason=None if shown else NO_READS,
-        details=details,
+        reason=None if found.counts else doubt,
+        details={"partitions": found.keys} | found.figures,
     )
+
+
+def _doubt(figures: Mapping[str, int]) -> str | None:
+    """Why what is not refuted is not valid either, or None.
+
+    `orders_undecided` is no such reason: whether one order of the writes fulfils all demands is decided (`CIRCULAR`).
+    """
+    if not figures.get("reads"):
+        return NO_READS
+    doubts = [reads_of_several(figures.get("reads_unclear", 0)), appends_of_repeated(figures.get("appends_unclear", 0))]
+    if lists := figures.get("lists_undecided", 0):
+        doubts.append(f"{lists} read{'s' if lists > 1 else ''} of lists that contradict longer ones can't be compared.")
+    return " ".join(doubt for doubt in doubts if doubt) or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +94,9 @@ class PageKernel:
     explain: int
 
     def __call__(self, rows: Columns) -> Findings:
-        """Findings; their figures count pages read, and demands on the order of writes that are not decided."""
+        """Findings; their figures count pages read, demands on the order of writes that are not certain by themselves,
+        reads of lists that are no prefixes, and reads of unclear versions and appends of repeated elements that may
+        hide a torn write."""
         problems = unsupported_rows(rows, "not reads, writes or appends of integers")
         ops = int((rows["kind"] != ELEMENT).sum())
         if problems:
@@ -98,6 +114,8 @@ class PageKernel:
             "pages": reads,
             "orders_undecided": len(demands.source),
             "lists_undecided": len(table.off_chain),
+            "reads_unclear": table.unclear_reads(),
+            "appends_unclear": table.unclear_appends(),
         }
         return Findings(
             ops, table.groups, {n: c for n, c in counts.items() if c}, (*kept, *listed, *circles), figures=figures
@@ -139,15 +157,31 @@ class _PageTable:
             rows = selected(rows, ~elements)
             group, cell = group[~elements], cell[~elements]
         version, count = together([cell, rows["value"]])
-        versions, _ = ordered_versions(rows, cell, cells, version, count, group)
+        versions, timed = ordered_versions(rows, cell, cells, version, count, group)
         fresh = np.ones(len(cell), np.bool_)
         fresh[1:] = (group[1:] != group[:-1]) | (rows["invoke"][1:] != rows["invoke"][:-1])
         visit = np.cumsum(fresh) - 1
         listed = np.zeros(cells, np.bool_)
         listed[cell[(rows["kind"] == LIST_READ) | (rows["kind"] == APPEND)]] = True
-        pages = _pages(rows, cell, version, versions, np.flatnonzero(fresh), visit, listed)
+        order = order_by_row(rows, version, group, versions, timed)
+        pages = _pages(rows, cell, version, versions, order, visit, listed)
         length, place, off_chain = _on_lists(rows, cell, chains, listed)
         return _PageTable(rows, pages, versions, visit, group, len(begin) - 1, cells, listed, length, place, off_chain)
+
+    def unclear_reads(self) -> int:
+        """Reads of unclear versions beside other reads, in cells that are written together with others."""
+        pages = self.pages
+        together_with = np.zeros(self.cells, np.bool_)
+        together_with[pages.cell[pages.write & (pages.cells[self.visit] > 1)]] = True
+        beside = np.bincount(self.visit[pages.read], minlength=len(pages.begin))[self.visit] > 1
+        unclear = pages.read & self.versions.unclear[pages.version]
+        return int((unclear & beside & together_with[pages.cell]).sum())
+
+    def unclear_appends(self) -> int:
+        """Appends of repeated elements by operations that append to several cells of a partition."""
+        append = self.rows["kind"] == APPEND
+        several = np.bincount(self.visit[append], minlength=len(self.pages.begin))[self.visit] > 1
+        return int((append & several & (self.place < 0)).sum())
 
     def appends(self) -> Appends:
         """Appends of operations that append to several cells of a partition."""
@@ -169,27 +203,28 @@ def _pages(
     cell: Ints,
     version: Ints,
     versions: Versions,
-    firsts: Ints,
+    order: tuple[Ints, Ints],
     visit: Ints,
     listed: np.ndarray,
 ) -> PageVisits:
+    """`order` is `since` and `settled` by row."""
+    firsts = np.flatnonzero(np.diff(visit, prepend=-1))
     begin = np.append(firsts, len(cell))
     plain = ~listed[cell] if len(listed) else np.zeros(0, np.bool_)
-    read = plain & (rows["kind"] == READ) & ~versions.unclear[version]
+    read = plain & (rows["kind"] == READ)
     write = plain & (rows["kind"] == WRITE)
     writer = np.where(versions.writer >= 0, visit[versions.writer] if len(visit) else 0, -1)
     nil = version[rows["value"] == NIL]
-    writer[nil] = np.where(versions.unclear[nil], -3, -2)
-    writer[versions.unclear] = -3
+    writer[nil] = np.where(versions.unclear[nil], UNCLEAR, -2)
+    writer[versions.unclear] = UNCLEAR
     settled, since = np.full(len(firsts), NEVER), np.full(len(firsts), NIL)
-    # Nil was there before everything as well: when a write of nil was is told by its other cells only.
-    dated = write & (rows["value"] != NIL)
-    np.minimum.at(settled, visit[dated], versions.settled[version[dated]])
-    np.maximum.at(since, visit[dated], versions.since[version[dated]])
+    np.maximum.at(since, visit[write], order[0][write])
+    np.minimum.at(settled, visit[write], order[1][write])
     since[settled < since] = NIL + 1
     cells = cells_written(begin, cell, write)
+    by_version, by_visit = (writer, versions.settled), (since, settled, cells)
     return PageVisits(
-        begin, cell, version, read, write, writer, since, settled, cells, cell_order(begin, cell), rows["invoke"]
+        begin, cell, version, read, write, *by_version, *by_visit, cell_order(begin, cell), rows["invoke"]
     )
 
 
@@ -228,8 +263,9 @@ def _finding(table: _PageTable, name: str, shown: int, lacking: int, written: in
     origin = int(table.pages.writer[table.pages.version[lacking]])
     facts: dict[str, Any] = {"shown": _cell_facts(table, shown), "lacking": _cell_facts(table, lacking)}
     facts["written"] = _cell_facts(table, unwritten)
-    if not facts["lacking"]["list"] and origin >= 0:
-        facts["settled"] = int(table.pages.settled[origin])
+    if not facts["lacking"]["list"] and (origin >= 0 or origin == UNCLEAR):
+        latest = table.pages.latest[table.pages.version[lacking]]
+        facts["settled"] = int(table.pages.settled[origin] if origin >= 0 else latest)
         facts["since"] = int(table.pages.since[table.visit[written]])
     older = int(table.rows["invoke"][table.pages.begin[origin]]) if origin >= 0 else -1
     return Finding(name, reader, key_of(table.rows, lacking), (reader, writer, older), facts)

@@ -100,8 +100,12 @@ def _say_feed(speaker: Speaker, finding: Finding) -> str:
     if finding.anomaly == "unwritten-row":
         return f"{row_words}, but no write that can have taken effect wrote {value} there."
     if finding.anomaly == "wrong-timestamp":
+        became = speaker.source.shown(its["value"])
+        if finding.facts["by_row"]:
+            return f"{row_words}, but it was also told to have become {became} at {its['ts']}: no writes did both."
         return (
-            f"{row_words}, but {speaker.process(other)}'s write of {value} was acknowledged with timestamp {its['ts']}."
+            f"{row_words}, but {speaker.process(other)}'s write of {became} was acknowledged with timestamp "
+            f"{its['ts']}."
         )
     return (
         f"{opening(speaker.process(row))}'s write of {value} to {where} was committed at {mine['ts']}, but {feed} "

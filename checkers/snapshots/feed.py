@@ -14,13 +14,17 @@ A feed covers the tables that its events name; if none names one, all tables. Wh
 writes (`w`, `cas`, `append`) with a commit timestamp (`served_ts`) above the feed's beginning and at or below its last
 mark. Writes of unknown outcome may arrive or not.
 
+A row is matched with the write of its cell, value and timestamp; only where that names none, and one operation alone
+wrote the value, is it the row of that. What remains can only be of writes whose timestamps are not known, each of which
+has one, and no two commits of a cell have the same.
+
 On Spark cells are judged by many tasks. Of each feed all of them are told the marks, where it begins and which tables
 it covers (`FeedDealer`); one of them judges the marks themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -72,17 +76,27 @@ def judge_change_feed(source: Source, engine: Engine, options: CheckOptions) -> 
         engine, source, PROJECTION, (), kernel, options.explain, Sharing(dealer=dealer, expanded=EXPANDED)
     )
     refuse_unsupported(found, source.path, "change-feed")
-    fed = bool(found.figures.get("rows") or found.figures.get("marks"))
+    doubt = _doubt(found.figures)
     return Verdict(
-        (not found.counts) if fed else "unknown",
+        False if found.counts else "unknown" if doubt else True,
         "change-feed",
         explain_feed(source, found.kept),
         found.counts,
         found.ops,
         engine=engine.name,
-        reason=None if fed else "The history has no events of a change feed (feed-row, feed-resolved).",
+        reason=None if found.counts else doubt,
         details=dict(found.figures),
     )
+
+
+def _doubt(figures: Mapping[str, int]) -> str | None:
+    """Why what is not refuted is not valid either, or None."""
+    if not figures.get("rows") and not figures.get("marks"):
+        return "The history has no events of a change feed (feed-row, feed-resolved)."
+    if rows := figures.get("rows_undecided", 0):
+        which = "row of a feed states no timestamp" if rows == 1 else "rows of feeds state no timestamps"
+        return f"{rows} {which} and can't be matched."
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +145,7 @@ class FeedKernel:
     explain: int
 
     def __call__(self, rows: Columns) -> Findings:
-        """Findings; their figures count feeds, their rows and marks."""
+        """Findings; their figures count feeds, their rows and marks, and rows that could not be matched."""
         problems = unsupported_rows(rows, "not reads, writes or appends of integers, nor events of a feed")
         if problems:
             return Findings(ops=len(rows["kind"]), unsupported=problems)
@@ -150,6 +164,7 @@ class FeedKernel:
         told_of = mine & ~table.is_row & (table.feed >= 0)
         figures = {"feeds": len(np.unique(table.feed[told_of])), "rows": int(table.is_row.sum())}
         figures["marks"] = int((table.is_mark & mine).sum())
+        figures["rows_undecided"] = int(table.undecided().sum())
         ops = int((mine & (table.rows["kind"] != NAMING)).sum())
         return Findings(ops, table.cells, counts, tuple(kept), figures=figures)
 
@@ -227,9 +242,11 @@ class _FeedTable:
         return self._against_marks(self.is_row, equal=True)
 
     def duplicates(self) -> Pairs:
-        """Rows that repeat an earlier row of the feed: the same cell and timestamp, or value where there is none."""
-        row = np.flatnonzero(self.is_row)
-        stamp = self.rows["served_ts"][row]
+        """Rows that repeat an earlier row of the feed: the same cell and timestamp, or value where there is none and
+        one operation alone wrote it."""
+        stamp = self.rows["served_ts"]
+        row = np.flatnonzero(self.is_row & ~((stamp == NIL) & (self.write == -2)))
+        stamp = stamp[row]
         told = np.where(stamp == NIL, self.version[row], stamp)
         ids, _ = together([self.feed[row], self.cell[row], told, (stamp == NIL).astype(np.int64)])
         _, first = np.unique(ids, return_index=True)
@@ -240,12 +257,32 @@ class _FeedTable:
         return [(int(row), -1) for row in np.flatnonzero(self.is_row & (self.write == -1))]
 
     def mistimed(self) -> Pairs:
-        """Rows whose timestamp is not that with which their write was acknowledged."""
-        row = np.flatnonzero(self.is_row & (self.write >= 0))
-        write = self.write[row]
-        stamp, told = self.rows["served_ts"][write], self.rows["served_ts"][row]
-        wrong = (self.rows["status"][write] == OK) & (stamp != NIL) & (told != NIL) & (stamp != told)
-        return [(int(r), int(w)) for r, w in zip(row[wrong], write[wrong], strict=True)]
+        """Rows with timestamps at which nothing can have given the cell that value: the cell has another commit of that
+        time, or got another value then by another row, or the value was told at more times than it was written."""
+        stamp, write = self.rows["served_ts"], self.rows["kind"] == WRITE
+        row = np.flatnonzero(self.is_row & (self.write != -1) & (stamp != NIL))
+        commit = np.flatnonzero(write & (self.rows["status"] == OK) & (stamp != NIL))
+        row = row[_firsts((self.version, stamp), commit, row) < 0]
+        if not len(row):
+            return []
+        at_time = _firsts((self.cell, stamp), commit, row)
+        earlier = _firsts((self.cell, stamp), row, row)
+        at_time = np.where((at_time < 0) & self._apart(earlier, row), earlier, at_time)
+        wrong = [(int(r), int(w)) for r, w in zip(row[at_time >= 0], at_time[at_time >= 0], strict=True)]
+        row = row[at_time < 0]
+        unknown = np.flatnonzero(write & (self.rows["status"] != FAIL))
+        unknown = unknown[(self.rows["status"][unknown] != OK) | (stamp[unknown] == NIL)]
+        spare = np.bincount(self.version[unknown], minlength=int(self.version.max(initial=0)) + 1)
+        surplus = row[_ranks(self.version[row], stamp[row]) >= spare[self.version[row]]]
+        known, first = _firsts((self.version,), commit, surplus), _firsts((self.version,), row, surplus)
+        return sorted([*wrong, *zip(surplus.tolist(), np.where(known < 0, first, known).tolist(), strict=True)])
+
+    def _apart(self, earlier: Ints, row: Ints) -> np.ndarray:
+        """Which rows tell another value than the earlier ones, and not one that the same operation wrote."""
+        one, other = self.write[earlier], self.write[row]
+        same_write = (one >= 0) & (other >= 0) & (self.rows["invoke"][one] == self.rows["invoke"][other])
+        apart: np.ndarray = (self.version[earlier] != self.version[row]) & ~same_write
+        return apart
 
     def missing(self) -> Pairs:
         """Acknowledged writes that a feed ought to have told by its last mark."""
@@ -292,13 +329,20 @@ class _FeedTable:
         return np.concatenate((feed[there], of_all)), np.concatenate((table[there], all_tables))
 
     def _told(self, feed: Ints, write: Ints) -> np.ndarray:
-        """Which of the writes have a row of that feed, by value or by timestamp."""
+        """Which of the writes have a row of that feed: by cell and timestamp, or else by a value that nobody else wrote
+        or that is told without a timestamp."""
         told = np.flatnonzero(self.is_row)
-        found = self._among(feed, write, told, (self.version,))
+        found = self._among(feed, write, told, (self.cell, self.rows["served_ts"]))
         left = np.flatnonzero(~found)
-        told = told[np.isin(self.cell[told], self.cell[write[left]])]
-        found[left] = self._among(feed[left], write[left], told, (self.cell, self.rows["served_ts"]))
+        by_value = (self.write[told] != -2) | (self.rows["served_ts"][told] == NIL)
+        told = told[by_value & np.isin(self.version[told], self.version[write[left]])]
+        found[left] = self._among(feed[left], write[left], told, (self.version,))
         return found
+
+    def undecided(self) -> np.ndarray:
+        """Rows without a timestamp of which nobody knows whose they are, or whether they come too late for a mark."""
+        untimed = self.is_row & (self.rows["served_ts"] == NIL)
+        return untimed & ((self.write == -2) | (self._highest_before() >= 0))
 
     def _among(self, feed: Ints, write: Ints, told: Ints, names: tuple[Ints, ...]) -> np.ndarray:
         """Which of the writes have the same names as one of the rows that their feed told."""
@@ -308,6 +352,26 @@ class _FeedTable:
         there = np.zeros(count, np.bool_)
         there[ids[len(write) :]] = True
         return there[ids[: len(write)]]
+
+
+def _firsts(names: tuple[Ints, ...], among: Ints, rows: Ints) -> Ints:
+    """By row the first of some others that has the same names, -1 if there is none."""
+    ids, count = together([np.concatenate((name[among], name[rows])) for name in names])
+    first = np.full(count, -1)
+    first[ids[: len(among)][::-1]] = among[::-1]
+    return first[ids[len(among) :]]
+
+
+def _ranks(version: Ints, stamp: Ints) -> Ints:
+    """By row how many other timestamps its version has in the rows before that timestamp first comes."""
+    ids, _ = together([version, stamp])
+    _, first = np.unique(ids, return_index=True)
+    of = version[first]
+    order = np.lexsort((first, of))
+    begins = np.flatnonzero(np.diff(of[order], prepend=-1))
+    rank = np.empty(len(first), np.int64)
+    rank[order] = np.arange(len(first)) - np.repeat(begins, np.diff(np.append(begins, len(first))))
+    return rank[ids]
 
 
 class _Sorted(NamedTuple):
@@ -338,4 +402,5 @@ def _finding(table: _FeedTable, name: str, row: int, other: int) -> Finding:
 
     feed = int(table.rows["session"][row if table.feed[row] >= 0 else other])
     ops = (int(table.rows["invoke"][row]), int(table.rows["invoke"][other]) if other >= 0 else -1)
-    return Finding(name, ops[0], key_of(table.rows, row), ops, {"mine": told(row), "other": told(other), "feed": feed})
+    facts = {"mine": told(row), "other": told(other), "feed": feed, "by_row": other >= 0 and bool(table.is_row[other])}
+    return Finding(name, ops[0], key_of(table.rows, row), ops, facts)

@@ -4,6 +4,11 @@ Columns: `requested_ts` is the T of a read; `served_ts` of an acknowledged write
 set writes too); `bound` (ns) of a read is how old its answer may be. Writes without `served_ts`, or of unknown outcome,
 have a commit timestamp that is not known: of their versions only what reads themselves show is concluded.
 
+Where several writes gave a cell one value, and all of them state their timestamps, a read at T shows the last of them
+at or below T, or else the first: it can't be right if it shows another. If some state none, it may show one of these;
+such a read is right if the last commit at or below T is of its value, else it is undecided. Bounded reads are refuted
+if all writes of their value are too old, else undecided.
+
 The bound is judged on the harness's clock alone, `invoke_time` and `complete_time`: a read with bound B must not
 certainly miss a write that completed B or longer before the read began (order of versions: `columns.versions`). Nodes'
 HLC times (`served_ts` of reads) are not compared with it: an HLC may run ahead of its node's clock and nodes' clocks
@@ -12,6 +17,7 @@ apart, so that a low reading proves nothing by itself. Operations without times 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,7 +27,7 @@ from checkers.columns.codes import NEVER, NIL, OK, READ, WRITE, Ints
 from checkers.columns.dense import together
 from checkers.columns.instances import Instances, make_instances
 from checkers.columns.mops import ADDRESS, Columns, MopProjection, key_of, unsupported_rows
-from checkers.columns.versions import Versions, grouped_order, ordered_versions, sorted_cells
+from checkers.columns.versions import Versions, grouped_order, order_by_row, ordered_versions, sorted_cells
 from checkers.engines.api import Engine
 from checkers.engines.grouped import Sharing, judge_mops
 from checkers.findings import Finding, Findings, refuse_unsupported
@@ -38,7 +44,7 @@ from checkers.snapshots.snapshot_order import (
     stale_reads,
 )
 from checkers.source import Source
-from checkers.verdict import Verdict
+from checkers.verdict import Verdict, reads_of_several
 
 PROJECTION: Final = MopProjection(
     {"r": READ, "w": WRITE, "cas": WRITE},
@@ -55,17 +61,27 @@ def judge_snapshot_reads(source: Source, engine: Engine, options: CheckOptions) 
     kernel = SnapshotKernel(options.explain)
     found = judge_mops(engine, source, PROJECTION, ADDRESS, kernel, options.explain, Sharing(expanded=EXPANDED))
     refuse_unsupported(found, source.path, "snapshot-reads")
-    promised = bool(found.figures.get("snapshot_reads") or found.figures.get("bounded_reads"))
+    doubt = _doubt(found.figures)
     return Verdict(
-        not found.counts if found.counts or promised else "unknown",
+        False if found.counts else "unknown" if doubt else True,
         "snapshot-reads",
         explain_reads(source, found.kept),
         found.counts,
         found.ops,
         engine=engine.name,
-        reason=None if found.counts or promised else "No read that succeeded states a timestamp or a bound.",
+        reason=None if found.counts else doubt,
         details={"cells": found.keys} | found.figures,
     )
+
+
+def _doubt(figures: Mapping[str, int]) -> str | None:
+    """Why what is not refuted is not valid either, or None."""
+    if not figures.get("snapshot_reads") and not figures.get("bounded_reads"):
+        return "No read that succeeded states a timestamp or a bound."
+    doubts = [reads_of_several(figures.get("reads_undecided", 0))]
+    if untimed := figures.get("bounded_reads_untimed", 0):
+        doubts.append(f"Of {untimed} bounded read{'s' if untimed > 1 else ''} the history states no times.")
+    return " ".join(doubt for doubt in doubts if doubt) or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +91,8 @@ class SnapshotKernel:
     explain: int
 
     def __call__(self, rows: Columns) -> Findings:
-        """Findings; their figures count reads at a timestamp, bounded reads, and reads of unclear versions."""
+        """Findings; their figures count reads at a timestamp, bounded reads, those of them that no time is known of,
+        and reads that show one of several writes, nobody knows which."""
         problems = unsupported_rows(rows, "not reads, writes or compare-and-sets of integers")
         if problems:
             return Findings(ops=len(rows["kind"]), unsupported=problems)
@@ -88,7 +105,8 @@ class SnapshotKernel:
         figures = {
             "snapshot_reads": int(table.asked.sum()),
             "bounded_reads": int(table.bounded.sum()),
-            "reads_undecided": int((table.asked & table.versions.unclear[table.version]).sum()),
+            "bounded_reads_untimed": int((table.bounded & ~table.timed).sum()),
+            "reads_undecided": int(table.undecided().sum()),
         }
         return Findings(len(table.cell), table.cells, counts, tuple(_findings(table, out)), figures=figures)
 
@@ -96,13 +114,18 @@ class SnapshotKernel:
 @dataclass(frozen=True, slots=True)
 class _ReadTable:
     """Rows sorted by cell and invocation; `asked` are reads at a timestamp, `bounded` reads with a bound, `commits`
-    acknowledged writes with a timestamp; `stamp` is by version its commit timestamp, NIL if not known."""
+    acknowledged writes with a timestamp; `order` is `since` and `settled` by row. `version` is of reads at a timestamp
+    what they show (see `_matched`); `stamp` is by version its commit timestamp, NIL if not known. `several` says by row
+    whether several wrote its value."""
 
     rows: Columns
     cell: Ints
     cells: int
+    order: tuple[Ints, Ints]
+    several: np.ndarray
     version: Ints
-    versions: Versions
+    unclear: np.ndarray
+    writer: Ints
     stamp: Ints
     asked: np.ndarray
     bounded: np.ndarray
@@ -112,14 +135,32 @@ class _ReadTable:
     def of(rows: Columns) -> _ReadTable:
         rows, cell, begin = sorted_cells(rows)
         version, count = together([cell, rows["value"]])
-        versions, _ = ordered_versions(rows, cell, len(begin) - 1, version, count, cell)
+        versions, timed = ordered_versions(rows, cell, len(begin) - 1, version, count, cell)
+        order, several = order_by_row(rows, version, cell, versions, timed), versions.unclear[version]
         read = rows["kind"] == READ
         commits = ~read & (rows["status"] == OK) & (rows["served_ts"] != NIL)
-        stamp = np.full(count, NIL)
-        known = commits & ~versions.unclear[version]
-        stamp[version[known]] = rows["served_ts"][known]
         asked, bounded = read & (rows["requested_ts"] != NIL), read & (rows["bound"] != NIL)
-        return _ReadTable(rows, cell, len(begin) - 1, version, versions, stamp, asked, bounded, commits)
+        version, unclear, writer = _matched(rows, version, versions, asked, commits)
+        stamp = np.full(len(writer), NIL)
+        known = commits & ~unclear[version]
+        stamp[version[known]] = rows["served_ts"][known]
+        shown = (version, unclear, writer, stamp)
+        return _ReadTable(rows, cell, len(begin) - 1, order, several, *shown, asked, bounded, commits)
+
+    @property
+    def timed(self) -> np.ndarray:
+        """Rows of operations whose times are known."""
+        known: np.ndarray = self.rows["complete_time"] != NIL
+        return known
+
+    def undecided(self) -> np.ndarray:
+        """Reads that may be wrong, if they show another write than they have to. A read at a timestamp that shows the
+        value of the last commit is right by that, whoever else wrote the value."""
+        at = np.flatnonzero(self.asked & self.unclear[self.version])
+        last = _last_commit(self.rows, self.cell, np.flatnonzero(self.commits), at)
+        found = self.bounded & self.several
+        found[at[(last < 0) | (self.version[last] != self.version[at])]] = True
+        return found
 
     def _sorted(self, chosen: np.ndarray, by: Ints) -> InCells:
         """The chosen rows by cell and the given column."""
@@ -136,14 +177,14 @@ class _ReadTable:
 
     def judge_snapshots(self, out: Instances) -> None:
         time, until = np.ascontiguousarray(self.rows["requested_ts"]), self.until()
-        unset = self.version[(self.rows["value"] == NIL) & ~self.versions.unclear[self.version]]
+        unset = self.version[self.asked & (self.rows["value"] == NIL) & (self.writer[self.version] == -1)]
         until[unset] = NIL
         by_time = self._sorted(self.asked, time)
         by_stamp = self._sorted(self.commits, self.rows["served_ts"])
         known = self.stamp.copy()
         known[unset] = NIL + 1
         stamp = np.where(self.commits, self.rows["served_ts"], known[self.version])
-        judged = ~self.versions.unclear[self.version]
+        judged = ~self.unclear[self.version]
         reads, commits = (by_time.rows, by_time.begin, time), (by_stamp.rows, by_stamp.begin, stamp)
         events = (self.rows["invoke"], self.rows["complete"])
         judge_snapshots(Snapshots(*reads, *commits, self.version, until, *events, judged), out)
@@ -151,21 +192,60 @@ class _ReadTable:
     def judge_late_commits(self, out: Instances) -> None:
         invoke, complete = self.rows["invoke"], self.rows["complete"]
         bounded_above = self.until()[self.version] != NEVER
-        committed = (self.rows["kind"] == WRITE) & ~self.versions.unclear[self.version] & bounded_above
+        committed = (self.rows["kind"] == WRITE) & ~self.unclear[self.version] & bounded_above
         commits, reads = self._sorted(self.commits | committed, invoke), self._sorted(self.asked, complete)
         stamp = np.where(self.commits, self.rows["served_ts"], self.until()[self.version])
         time = np.ascontiguousarray(self.rows["requested_ts"])
         late_commits(commits, reads, Answers(invoke, complete, stamp, time), out)
 
     def judge_bounds(self, out: Instances) -> None:
-        timed = self.rows["complete_time"] != NIL
-        judged = ~self.versions.unclear[self.version]
         horizon = np.where(self.bounded, self.rows["invoke_time"] - np.where(self.bounded, self.rows["bound"], 0), 0)
-        reads = self._sorted(self.bounded & timed & judged, horizon)
-        written = (self.rows["kind"] == WRITE) & (self.rows["status"] == OK) & timed & judged
+        reads = self._sorted(self.bounded & self.timed, horizon)
+        written = (self.rows["kind"] == WRITE) & (self.rows["status"] == OK) & self.timed
         writes = self._sorted(written, self.rows["complete_time"])
-        by_row = (self.version, horizon, self.rows["complete_time"], self.rows["invoke"])
-        stale_reads(reads, writes, BoundedReads(*by_row, self.versions.since, self.versions.settled), out)
+        by_row = (horizon, self.rows["complete_time"], self.rows["invoke"])
+        stale_reads(reads, writes, BoundedReads(*by_row, *self.order), out)
+
+
+def _matched(
+    rows: Columns, version: Ints, versions: Versions, asked: np.ndarray, commits: np.ndarray
+) -> tuple[Ints, np.ndarray, Ints]:
+    """By row the version written or read at a timestamp; by version whether it is unclear and the row of its write.
+
+    Where several wrote a value and all of them state their timestamps, each commit is a version of its own. A read at T
+    shows the last of them at or below T, else the initial state if it shows nil, else the first.
+    """
+    write = rows["kind"] == WRITE
+    unclear = versions.unclear.copy()
+    unclear[version[write & ~commits]] = False
+    every = np.flatnonzero(write & unclear[version])
+    every = every[np.lexsort((rows["served_ts"][every], version[every]))]
+    reads = np.flatnonzero(asked & unclear[version])
+    last = _last_commit(rows, version, every, reads)
+    first = every[np.minimum(np.searchsorted(version[every], version[reads]), max(0, len(every) - 1))]
+    shown = np.where((last < 0) & (rows["value"][reads] != NIL), first, last)
+    ids, count = together([version[every], rows["served_ts"][every]])
+    matched = version.copy()
+    matched[every] = len(unclear) + ids
+    matched[reads[shown >= 0]] = matched[shown[shown >= 0]]
+    writer = np.concatenate((versions.writer, np.empty(count, np.int64)))
+    writer[matched[every]] = every
+    writer[: len(unclear)][unclear] = -1
+    return matched, np.concatenate((versions.unclear & ~unclear, np.zeros(count, np.bool_))), writer
+
+
+def _last_commit(rows: Columns, within: Ints, commits: Ints, reads: Ints) -> Ints:
+    """By read the last of the commits of equal `within` at or below its T, -1 if there is none."""
+    row = np.concatenate((commits, reads))
+    is_read = np.arange(len(row)) >= len(commits)
+    time = np.concatenate((rows["served_ts"][commits], rows["requested_ts"][reads]))
+    order = np.lexsort((is_read, time, within[row]))
+    place = np.maximum.accumulate(np.where(is_read[order], -1, np.arange(len(order))))
+    last = np.where(place >= 0, row[order[np.maximum(place, 0)]], -1)
+    last[within[last] != within[row[order]]] = -1
+    found = np.empty(len(row), np.int64)
+    found[order] = last
+    return found[len(commits) :]
 
 
 def _told(table: _ReadTable, row: int) -> dict[str, Any]:
@@ -178,7 +258,7 @@ def _findings(table: _ReadTable, out: Instances) -> list[Finding]:
     found = []
     for code, name in enumerate(ANOMALIES):
         for order, _, row, other, _, _ in out.kept[code, : out.counts[code]].tolist():
-            writer = int(table.versions.writer[table.version[row]])
+            writer = int(table.writer[table.version[row]])
             ops = (
                 int(table.rows["invoke"][row]),
                 int(table.rows["invoke"][other]) if other >= 0 else -1,

@@ -81,7 +81,7 @@ def _judge_read(snapshots, cell, row, newest, same, other, out):
 def _judge_cell(snapshots, cell, out):
     commit, end = snapshots.commit_begin[cell], snapshots.commit_begin[cell + 1]
     # Two sorted lists are merged: reads in order of T, commits in order of their stamp. When a read is judged, `newest`
-    # is the last commit at or below its T, `same` the first judged read of its T, `last` that of the T before.
+    # is the last commit at or below its T, `same` the first read of its T, `last` that of the T before.
     newest, same, last = -1, -1, -1
     for place in range(snapshots.read_begin[cell], snapshots.read_begin[cell + 1]):
         row = snapshots.by_time[place]
@@ -90,7 +90,11 @@ def _judge_cell(snapshots, cell, out):
             commit += 1
         if same >= 0 and snapshots.time[same] != snapshots.time[row]:
             last, same = same, -1
+        # Which of several writes it shows nobody knows, but it is one value at this T that it shows.
         if not snapshots.judged[row]:
+            if same >= 0 and snapshots.version[same] != snapshots.version[row]:
+                record(out, UNEQUAL, snapshots.invoke[row], cell, (row, same, -1, -1))
+            same = row if same < 0 else same
             continue
         if snapshots.stamp[row] > snapshots.time[row]:
             record(out, PREMATURE, snapshots.invoke[row], cell, (row, -1, -1, -1))
@@ -153,10 +157,9 @@ def late_commits(commits: InCells, reads: InCells, told: Answers, out: Instances
 
 
 class BoundedReads(NamedTuple):
-    """By row: its version, of a bounded read its begin less its bound, of a write when it completed (both by the
-    clock), and when the operation was invoked; by version `since` and `settled` (`columns.versions`)."""
+    """By row: of a bounded read its begin less its bound, of a write when it completed (both by the clock), when the
+    operation was invoked, and `since` and `settled` of its version (`columns.versions`)."""
 
-    version: Ints
     horizon: Ints
     written: Ints
     invoke: Ints
@@ -174,10 +177,10 @@ def _stale_reads(reads, writes, bounds, out):
             row = reads.rows[place]
             while pointer < writes.begin[cell + 1] and bounds.written[writes.rows[pointer]] <= bounds.horizon[row]:
                 done = writes.rows[pointer]
-                if newest < 0 or bounds.since[bounds.version[done]] > bounds.since[bounds.version[newest]]:
+                if newest < 0 or bounds.since[done] > bounds.since[newest]:
                     newest = done
                 pointer += 1
-            if newest >= 0 and bounds.settled[bounds.version[row]] < bounds.since[bounds.version[newest]]:
+            if newest >= 0 and bounds.settled[row] < bounds.since[newest]:
                 record(out, STALE, bounds.invoke[row], cell, (row, newest, -1, -1))
 
 

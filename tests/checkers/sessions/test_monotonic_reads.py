@@ -1,25 +1,32 @@
 """Session guarantees: naive definitions over thousands of small histories, words, odd inputs, both engines."""
 
 import random
-from itertools import permutations
+from dataclasses import replace
+from itertools import permutations, product
 
 import pytest
-from session_histories import Row, intervals, side_by_side
+from session_histories import Row, events_of, intervals, side_by_side
 
+from checkers.api import check
 from checkers.columns.mops import flatten_mops, joined
-from checkers.sessions.guarantees import ANOMALIES, CONTRADICTORY, SessionKernel
+from checkers.sessions.guarantees import ANOMALIES, CONTRADICTORY, UNCLEAR, SessionKernel
 from checkers.sessions.judge import PROJECTION
 from checkers.sessions.session_order import GUARANTEES
+from harness.history.table import write_parquet
 
 MANY = 1_000_000
 
 MANY_HISTORIES = [800, pytest.param(20_000, marks=pytest.mark.campaign)]
 
 
+def judged(histories, wanted=("monotonic-reads",)):
+    parts = [flatten_mops(batch, PROJECTION) for batch in side_by_side(histories).to_batches(max_chunksize=997)]
+    return SessionKernel(wanted, MANY)(joined(parts, PROJECTION))
+
+
 def guilty_histories(histories, wanted=("monotonic-reads",)):
     """Which of the histories break which guarantee, by the kernel: {anomaly: set of history numbers}."""
-    parts = [flatten_mops(batch, PROJECTION) for batch in side_by_side(histories).to_batches(max_chunksize=997)]
-    found = SessionKernel(wanted, MANY)(joined(parts, PROJECTION))
+    found = judged(histories, wanted)
     guilty = {}
     for finding in found.kept:
         guilty.setdefault(finding.anomaly, set()).add(finding.key[1])
@@ -42,8 +49,8 @@ def random_registers(seed, timed=False):
         else:
             known = values[-random_.randint(1, 3) :] if random_.random() < 0.95 else [77]
             rows.append(Row(begin, end, session, (("r", 0, random_.choice(known)),), "ok", mode))
-    if random_.random() < 0.05 and len(rows) > 2:
-        rows[0] = Row(rows[0].begin, rows[0].end, rows[0].session, (("w", 0, 1),))
+    if random_.random() < 0.2 and len(rows) > 2:
+        rows[0] = Row(rows[0].begin, rows[0].end, rows[0].session, (("w", 0, 1),), served_ts=5 if timed else None)
     return rows
 
 
@@ -51,16 +58,34 @@ def writes_of(rows):
     return {row.mops[0][2]: row for row in rows if row.mops[0][0] == "w"}
 
 
-def unclear_values(rows):
+def unclear_reads(rows):
     written = [row.mops[0][2] for row in rows if row.mops[0][0] == "w"]
-    return {value for value in written if written.count(value) > 1}
+    return [row for row in rows if row.mops[0][0] == "r" and written.count(row.mops[0][2]) > 1]
+
+
+def readings(rows):
+    """The history with a value for each write, in every way in which reads may have picked one of several writes."""
+    names, writers = {}, {}
+    for number, row in enumerate(rows):
+        if row.mops[0][0] == "w":
+            mine = writers.setdefault(row.mops[0][2], [])
+            names[number] = row.mops[0][2] if not mine else 100 + number
+            mine.append((row.begin, names[number]))
+    picks = {}
+    for number, row in enumerate(rows):
+        value = row.mops[0][2]
+        if row.mops[0][0] == "r":
+            begun = [name for begin, name in writers.get(value, ()) if begin < row.end]
+            picks[number] = begun or [name for _, name in writers.get(value, ())] or [value]
+    for picked in product(*picks.values()):
+        told = names | dict(zip(picks, picked, strict=True))
+        yield [replace(row, mops=((row.mops[0][0], 0, told[number]),)) for number, row in enumerate(rows)]
 
 
 def older(rows):
     """The certain order of versions, from its definition: a predicate."""
     writes = writes_of(rows)
     acknowledged_or_read = {row.mops[0][2] for row in rows if row.mops[0][0] == "r" or row.status == "ok"} - {None}
-    acknowledged_or_read -= unclear_values(rows)
     stamps = {value: writes[value].served_ts if value in writes else None for value in acknowledged_or_read}
     if stamps and None not in stamps.values():
         return lambda a, b: a != b and (a is None or (b is not None and stamps.get(a, 0) < stamps.get(b, 0)))
@@ -79,8 +104,7 @@ def older(rows):
 
 def constraints(rows):
     """Pairs of values read one after the other, by one session or by strong reads in real time."""
-    unclear = unclear_values(rows)
-    reads = [row for row in rows if row.mops[0][0] == "r" and row.mops[0][2] not in unclear]
+    reads = [row for row in rows if row.mops[0][0] == "r"]
     for one in reads:
         for other in reads:
             strong = one.mode != "ONE" and other.mode != "ONE"
@@ -105,12 +129,21 @@ def some_order_fits(rows):
 @pytest.mark.parametrize("many", MANY_HISTORIES)
 def test_monotonic_reads_agree_with_trying_every_order_of_versions(timed, many):
     histories = [random_registers(seed, timed) for seed in range(many)]
-    expected = {number for number, rows in enumerate(histories) if not some_order_fits(rows)}
+    expected = {n for n, rows in enumerate(histories) if not any(map(some_order_fits, readings(rows)))}
     guilty = guilty_histories(histories)
-    assert set().union(*guilty.values()) == expected
+    assert_agree(set().union(*guilty.values()), expected, histories)
     assert many // 20 < len(expected) < many - many // 20
     assert set(guilty) <= {ANOMALIES[0], CONTRADICTORY}
     assert timed or len(guilty[CONTRADICTORY]) > many // 500
+
+
+def assert_agree(guilty, expected, histories):
+    """What is refuted is broken however reads are matched; what is broken is refuted, or has reads that can't be."""
+    assert guilty <= expected
+    assert not [number for number in expected - guilty if not unclear_reads(histories[number])]
+    repeated = [number for number in expected & guilty if unclear_reads(histories[number])]
+    assert len(repeated) >= len(expected & guilty) // 100
+    assert judged(histories).figures[UNCLEAR] == sum(len(unclear_reads(rows)) for rows in histories)
 
 
 @pytest.mark.parametrize("timed", [False, True])
@@ -119,15 +152,15 @@ def test_other_guarantees_agree_with_their_definitions(timed, many):
     histories = [random_registers(seed, timed) for seed in range(many)]
     kinds = {"read-your-writes": "wr", "monotonic-writes": "ww", "writes-follow-reads": "rw"}
     for name, kind in kinds.items():
-        expected = {number for number, rows in enumerate(histories) if breaks(rows, *kind)}
+        expected = {n for n, rows in enumerate(histories) if all(breaks(told, *kind) for told in readings(rows))}
         (anomaly,) = guilty_histories(histories, (name,)).items() if expected else [(None, set())]
-        assert anomaly[1] == expected
+        assert_agree(anomaly[1], expected, histories)
         assert anomaly[0] in (None, ANOMALIES[GUARANTEES.index(name)])
         assert expected or not timed
 
 
 def breaks(rows, first, second):
-    before, unclear = older(rows), unclear_values(rows)
+    before = older(rows)
     return any(
         one.mops[0][0] == first
         and other.mops[0][0] == second
@@ -135,11 +168,47 @@ def breaks(rows, first, second):
         and one.end is not None
         and one.status == "ok"
         and one.end < other.begin
-        and not {one.mops[0][2], other.mops[0][2]} & unclear
         and before(other.mops[0][2], one.mops[0][2])
         for one in rows
         for other in rows
     )
+
+
+def w(begin, end, value, session=0, **more):
+    return Row(begin, end, session, (("w", 0, value),), **more)
+
+
+def r(begin, end, value, session=1, **more):
+    return Row(begin, end, session, (("r", 0, value),), **more)
+
+
+TWICE = [Row(begin, begin + 1, 0, (("append", 0, 1),)) for begin in (0, 2)]
+REPEATED = {
+    "all of them overwritten": ("monotonic-reads", False, [w(0, 1, 1), w(2, 3, 1), w(4, 5, 2), r(6, 7, 2), r(8, 9, 1)]),
+    "one may be the newest": (
+        "monotonic-reads",
+        "unknown",
+        [w(0, 1, 1), w(2, 5, 1), w(4, 6, 2), r(7, 8, 2), r(9, 10, 1)],
+    ),
+    "deleted since": ("monotonic-reads", False, [w(0, 1, None), w(2, 3, 1), r(4, 5, 1), r(6, 7, None)]),
+    "maybe deleted again": ("monotonic-reads", "unknown", [w(0, 1, 1), w(2, 9, None, 2), r(4, 5, 1), r(6, 7, None)]),
+    "nobody reads them": ("sessions", True, [w(0, 1, 1), w(2, 3, 1), w(4, 5, 2), r(6, 7, 2)]),
+    "own append": ("read-your-writes", "append", [*TWICE, Row(4, 5, 0, (("r", 0, (1,)),))]),
+    "reads of a list": ("monotonic-reads", True, [*TWICE, Row(4, 5, 0, (("r", 0, (1,)),))]),
+    "own write": ("read-your-writes", False, [w(0, 1, 2, 5), w(2, 3, 1, 5), w(4, 5, 1), r(6, 7, 2, 0)]),
+    "order of writes": ("monotonic-writes", True, [w(0, 1, 1), w(2, 3, 1), w(4, 5, 2), r(6, 7, 1)]),
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_a_value_that_is_written_twice_hides_nothing(name, tmp_path):
+    model, valid, rows = REPEATED[name]
+    path = tmp_path / "history.parquet"
+    write_parquet(events_of(rows), path)
+    verdict = check(path, model, engine="local")
+    word = {"unknown": "1 read of values that several operations wrote", "append": "2 appends of elements"}.get(valid)
+    assert verdict.valid == ("unknown" if word else valid), verdict
+    assert word is None or verdict.reason.startswith(word)
 
 
 def random_lists(seed):

@@ -1,24 +1,30 @@
 """Write atomicity: the axiom by trying every order of the writes, over thousands of small partitions."""
 
 import random
-from itertools import permutations
+from dataclasses import replace
+from itertools import permutations, product
 
 import pytest
-from session_histories import Row, intervals, side_by_side
+from session_histories import Row, events_of, intervals, side_by_side
 
+from checkers.api import check
 from checkers.columns.mops import flatten_mops, joined
 from checkers.sessions.pages import CIRCULAR, PROJECTION, TORN, PageKernel
+from harness.history.table import write_parquet
 
 MANY = 1_000_000
 
 MANY_HISTORIES = [800, pytest.param(20_000, marks=pytest.mark.campaign)]
 
 
-def guilty_partitions(histories):
+def partition_verdict(histories):
     parts = [flatten_mops(batch, PROJECTION) for batch in side_by_side(histories).to_batches(max_chunksize=991)]
-    found = PageKernel(MANY)(joined(parts, PROJECTION))
+    return PageKernel(MANY)(joined(parts, PROJECTION))
+
+
+def guilty_partitions(histories):
     guilty = {}
-    for finding in found.kept:
+    for finding in partition_verdict(histories).kept:
         guilty.setdefault(finding.anomaly, set()).add(finding.key[1])
     return guilty
 
@@ -90,6 +96,96 @@ def test_agrees_with_trying_every_order_of_writes(timed, many):
     assert many // 20 < len(expected) < many - many // 20
     assert set(guilty) <= {TORN, CIRCULAR}
     assert timed or len(guilty[CIRCULAR]) > many // 1_200
+
+
+def with_repeats(rows, seed):
+    """The same, but a write or two give their cells the values of the write before."""
+    random_ = random.Random(seed)
+    values = sorted({mop[2] // 10 for row in rows for mop in row.mops if mop[0] == "w"})
+    repeated = set(random_.sample(values[1:], min(len(values) - 1, random_.randint(1, 2)))) if values else set()
+
+    def told(value):
+        return value - 10 if value is not None and value // 10 in repeated else value
+
+    return [replace(row, mops=tuple((f, cell, told(value)) for f, cell, value in row.mops)) for row in rows]
+
+
+def readings(rows):
+    """The history with a value for each write, in every way in which reads may have picked one of several writes."""
+    named, writers = [], {}
+    for number, row in enumerate(rows):
+        if row.mops[0][0] == "w":
+            for mop in row.mops:
+                writers.setdefault(mop[1:], []).append((row.begin, 1_000 * (number + 1) + mop[1]))
+    for number, row in enumerate(rows):
+        for f, cell, value in row.mops:
+            each = writers.get((cell, value), [])
+            begun = [name for begin, name in each if f == "w" or row.end is None or begin < row.end]
+            mine = [1_000 * (number + 1) + cell] if f == "w" else begun or [name for _, name in each] or [value]
+            named.append(mine)
+    for picked in product(*named):
+        left = iter(picked)
+        yield [replace(row, mops=tuple((f, cell, next(left)) for f, cell, _ in row.mops)) for row in rows]
+
+
+@pytest.mark.parametrize("timed", [False, True])
+@pytest.mark.parametrize("many", MANY_HISTORIES)
+def test_what_is_refuted_of_repeated_values_is_torn_however_reads_are_matched(timed, many):
+    histories = [with_repeats(random_partition(seed, timed), seed) for seed in range(many)]
+    expected = {number for number, rows in enumerate(histories) if not any(map(some_order_fits, readings(rows)))}
+    guilty = set().union(*guilty_partitions(histories).values())
+    assert guilty <= expected
+    assert all(partition_verdict([histories[number]]).figures["reads_unclear"] for number in expected - guilty)
+    assert len(guilty) > len(expected) // 3
+
+
+PAGE = [Row(4, 5, 0, (("w", 0, 2), ("w", 1, 2))), Row(6, 7, 1, (("r", 0, 2), ("r", 1, 1)))]
+REPEATED = {
+    "all older": (False, [Row(0, 1, 0, (("w", 0, 1), ("w", 1, 1))), Row(2, 3, 0, (("w", 0, 1), ("w", 1, 1))), *PAGE]),
+    "one may be newer": ("unknown", [Row(0, 9, 2, (("w", 1, 1),)), Row(2, 3, 0, (("w", 0, 1), ("w", 1, 1))), *PAGE]),
+    "alone on its page": (
+        True,
+        [Row(0, 9, 2, (("w", 1, 1),)), Row(1, 8, 3, (("w", 1, 1),)), PAGE[0], Row(6, 7, 1, (("r", 1, 1),))],
+    ),
+    "nothing is written together": (
+        True,
+        [
+            Row(0, 1, 0, (("w", 0, 1),)),
+            Row(2, 3, 0, (("w", 0, 1),)),
+            Row(4, 5, 0, (("w", 1, 1),)),
+            Row(6, 7, 1, (("r", 0, 1), ("r", 1, 1))),
+        ],
+    ),
+    "an element appended twice": (
+        "append",
+        [
+            Row(0, 1, 0, (("append", 0, 1), ("append", 1, 1))),
+            Row(2, 3, 0, (("append", 1, 1),)),
+            Row(4, 5, 1, (("r", 0, (1,)), ("r", 1, None))),
+        ],
+    ),
+    "lists that contradict each other": (
+        "unknown",
+        [
+            Row(0, 1, 0, (("append", 0, 1), ("append", 1, 1))),
+            Row(2, 3, 0, (("append", 0, 2), ("append", 1, 2))),
+            Row(4, 5, 0, (("append", 0, 3), ("append", 1, 3))),
+            Row(6, 7, 1, (("r", 0, (1, 2, 3)), ("r", 1, (2, 1)))),
+            Row(8, 9, 1, (("r", 0, (1, 2, 3)), ("r", 1, (1, 2, 3)))),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_what_can_not_be_matched_hides_no_tear(name, tmp_path):
+    valid, rows = REPEATED[name]
+    path = tmp_path / "history.parquet"
+    write_parquet(events_of(rows), path)
+    verdict = check(path, "write-atomicity", engine="local")
+    word = {"unknown": "1 read of ", "append": "1 append of "}.get(valid)
+    assert verdict.valid == ("unknown" if word else valid), verdict
+    assert word is None or verdict.reason.startswith(word)
 
 
 def random_lists(seed):

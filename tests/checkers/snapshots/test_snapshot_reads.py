@@ -1,6 +1,7 @@
 """Reads at a timestamp: the definition by trying every commit time that is not known, over thousands of small cells."""
 
 import random
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -16,11 +17,14 @@ MANY = 1_000_000
 NEVER = 10**9
 
 
-def guilty_cells(histories):
+def found_in(histories):
     parts = [flatten_mops(batch, PROJECTION) for batch in side_by_side(histories).to_batches(max_chunksize=993)]
-    found = SnapshotKernel(MANY)(joined(parts, PROJECTION))
+    return SnapshotKernel(MANY)(joined(parts, PROJECTION))
+
+
+def guilty_cells(histories):
     guilty = {}
-    for finding in found.kept:
+    for finding in found_in(histories).kept:
         guilty.setdefault(finding.anomaly, set()).add(finding.key.partition)
     return guilty
 
@@ -79,12 +83,50 @@ def test_agrees_with_trying_every_commit_time():
     assert set(guilty) >= {"unequal-snapshots", "missed-commit", "commit-from-the-future", "late-commit"}
 
 
+def with_repeats(rows, seed):
+    """The same, but a write or two give the cell the value of the write before."""
+    random_ = random.Random(seed)
+    values = [row.mops[0][2] for row in rows if row.mops[0][0] == "w"]
+    repeated = set(random_.sample(values[1:], min(len(values) - 1, random_.randint(1, 2)))) if values else set()
+
+    def told(value):
+        return value - 1 if value in repeated else value
+
+    return [replace(row, mops=((row.mops[0][0], 0, told(row.mops[0][2])),)) for row in rows]
+
+
+def readings(rows):
+    """The history with a value for each write, in every way in which reads may have picked one of several writes."""
+    writes = [(100 + number, row) for number, row in enumerate(rows) if row.mops[0][0] == "w"]
+    every = []
+    for number, row in enumerate(rows):
+        alike = [name for name, other in writes if other.mops[0][2] == row.mops[0][2]]
+        every.append([100 + number] if row.mops[0][0] == "w" else alike or [row.mops[0][2]])
+    for picked in product(*every):
+        yield [replace(row, mops=((row.mops[0][0], 0, name),)) for row, name in zip(rows, picked, strict=True)]
+
+
+def test_repeated_values_agree_with_trying_every_commit_time_of_every_write():
+    histories = [with_repeats(random_cell(seed), seed) for seed in range(2000)]
+    expected = {number for number, rows in enumerate(histories) if not any(map(right, readings(rows)))}
+    guilty = set().union(*guilty_cells(histories).values())
+    assert guilty <= expected
+    assert all(found_in([histories[number]]).figures["reads_undecided"] for number in expected - guilty)
+    assert len(guilty) > 9 * len(expected) // 10
+    decided = [number for number, rows in enumerate(histories) if all(row.status == "ok" for row in rows)]
+    assert not any(found_in([histories[number]]).figures["reads_undecided"] for number in decided[:200])
+
+
 def w(begin, end, value, stamp, session=0):
     return Row(begin, end, session, (("w", 0, value),), served_ts=stamp)
 
 
 def r(begin, end, value, asked=None, session=1, bound=None):
     return Row(begin, end, session, (("r", 0, value),), requested_ts=asked, bound=bound)
+
+
+def maybe(begin, value):
+    return Row(begin, None, 10 + begin, (("w", 0, value),), "info")
 
 
 NAMED = {
@@ -135,3 +177,42 @@ def test_a_bound_allows_what_is_young_enough(tmp_path):
     verdict = check(path, "snapshot-reads", engine="local")
     assert verdict.valid is True
     assert verdict.details["bounded_reads"] == 1
+
+
+REPEATED = {
+    "the last commit of them": (True, [w(0, 1, 1, 10), w(2, 3, 1, 20), r(4, 5, 1, 25)]),
+    "another commit is newer": (False, [w(0, 1, 1, 10), w(2, 3, 1, 20), w(4, 5, 2, 30), r(6, 7, 1, 35)]),
+    "all of them later": (False, [w(0, 1, 1, 10), w(2, 3, 1, 20), r(4, 5, 1, 5)]),
+    "two values at one time": (
+        False,
+        [w(0, 1, 1, 10), maybe(2, 1), maybe(3, 2), r(4, 5, 1, 30), r(6, 7, 2, 30)],
+    ),
+    "deleted again": (False, [w(0, 1, 1, 10), w(2, 3, None, 20), w(4, 5, 2, 30), r(6, 7, None, 35)]),
+    "unset, and deleted later": (True, [w(0, 1, 1, 10), w(2, 3, None, 20), r(4, 5, None, 5)]),
+    "maybe written again": (
+        "unknown",
+        [w(0, 1, 1, 10), maybe(2, 1), w(4, 5, 2, 30), r(6, 7, 1, 35)],
+    ),
+    "maybe written again, and right": (True, [w(0, 1, 1, 10), maybe(2, 1), r(6, 7, 1, 35)]),
+    "bounded, all too old": (False, [w(0, 1, 1, 10), w(2, 3, 1, 20), w(4, 5, 2, 30), r(10, 11, 1, bound=500)]),
+    "bounded, one may be new": ("unknown", [w(0, 1, 1, 10), w(2, 9, 1, 20), w(4, 5, 2, None), r(10, 11, 1, bound=500)]),
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_a_value_that_is_written_twice_hides_nothing(name, tmp_path):
+    valid, rows = REPEATED[name]
+    path = tmp_path / "history.parquet"
+    write_parquet(events_of(rows), path)
+    verdict = check(path, "snapshot-reads", engine="local")
+    assert verdict.valid == valid, verdict
+    assert valid != "unknown" or verdict.reason == "1 read of values that several operations wrote can't be matched."
+
+
+def test_bounds_can_not_be_judged_without_times(tmp_path):
+    path = tmp_path / "history.edn"
+    path.write_text(
+        "{:process 0 :type :invoke :f :read :value nil :bound 5}\n{:process 0 :type :ok :f :read :value nil :bound 5}\n"
+    )
+    verdict = check(path, "snapshot-reads", engine="local")
+    assert verdict.valid == "unknown" and "states no times" in verdict.reason
