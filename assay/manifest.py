@@ -188,7 +188,7 @@ class Judges:
 def _compared(row: ManifestRow, verdict: Verdict) -> RowOutcome:
     found = in_two_words(verdict)
     if row.expected.startswith(STRONGEST):
-        found = f"{STRONGEST}{verdict.strongest}"
+        found = "unknown" if verdict.valid == "unknown" else f"{STRONGEST}{verdict.strongest}"
     excused = set(row.ruled_out) - {*verdict.rules_out, *verdict.also_rules_out}
     missing = (*sorted(set(row.anomalies) - verdict.counts.keys()), *sorted(excused))
     reason = verdict.reason

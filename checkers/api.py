@@ -114,10 +114,16 @@ def _explaining(options: CheckOptions) -> CheckOptions:
 
 
 def _of_what_was_judged(verdict: Verdict, engine: Engine) -> Verdict:
-    """What was refuted stays refuted; nothing else is said of a history of which some was not judged."""
-    if not engine.skipped or verdict.valid is False:
+    """What was refuted stays refuted; nothing else is said of a history of which some was not judged, nor a level."""
+    if not engine.skipped:
         return verdict
-    return msgspec.structs.replace(verdict, valid="unknown", reason=" ".join(sorted(set(engine.skipped))))
+    if verdict.valid is False:
+        return msgspec.structs.replace(verdict, strongest=None)
+    return _undecided(verdict, " ".join(sorted(set(engine.skipped))))
+
+
+def _undecided(verdict: Verdict, reason: str) -> Verdict:
+    return msgspec.structs.replace(verdict, valid="unknown", strongest=None, reason=reason)
 
 
 def _finished(verdict: Verdict, source: Source, engine: Engine, options: CheckOptions, seconds: float) -> Verdict:
@@ -125,7 +131,7 @@ def _finished(verdict: Verdict, source: Source, engine: Engine, options: CheckOp
     if options.explain < 1:
         verdict = msgspec.structs.replace(verdict, anomalies={})
     if verdict.valid is True and (reason := says_nothing(source, engine)):
-        verdict = msgspec.structs.replace(verdict, valid="unknown", reason=reason)
+        verdict = _undecided(verdict, reason)
     note = source.cut_short or source.note
     details = verdict.details if note is None else verdict.details | {"note": note}
     return msgspec.structs.replace(readable(verdict, source), seconds=seconds, details=details)

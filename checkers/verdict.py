@@ -68,7 +68,8 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     """A checker's answer: `valid`, the explained anomalies by class, and how many there are of each class in all.
 
     `reason` says why the answer is unknown. `rules_out` and `also_rules_out` are `not` and `also-not` in JSON, as
-    by Elle; `strongest` is the strongest isolation level that holds. `details` are further figures, JSON-able.
+    by Elle; `strongest` is the strongest isolation level that holds, None where that is unknown. `details` are further
+    figures, JSON-able.
     """
 
     valid: Validity

@@ -15,7 +15,8 @@ HEADER = "file\tformat\tmodel\tvalid\tanomalies\tsource\n"
 
 
 def table(folder: Path, *lines: str, header: str = HEADER) -> Path:
-    list(files(folder, good=VALID + READ.format(1), bad=INVALID, silent=UNKNOWN_SET))
+    failed = VALID.replace(":ok", ":fail")
+    list(files(folder, good=VALID + READ.format(1), bad=INVALID, silent=UNKNOWN_SET, failed=failed))
     path = folder / "table.tsv"
     path.write_text(header + "".join(f"{line}\n" for line in lines))
     return path
@@ -55,6 +56,8 @@ def test_json_is_one_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         ("gone.edn\tedn\tregister\ttrue", "found error: There is no file"),
         ("good.edn\tjson\tregister\ttrue", "found error:"),
         ("good.edn\tedn\tisolation\tstrongest=none", "expected strongest=none, found strongest=causal"),
+        ("failed.edn\tedn\tisolation\tstrongest=causal", "expected strongest=causal, found unknown: No operation"),
+        ("failed.edn\tedn\tisolation\tstrongest=None", "expected strongest=None, found unknown: No operation"),
     ],
 )
 def test_a_disagreement_is_told_and_exit_code_1(

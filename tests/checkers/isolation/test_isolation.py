@@ -9,7 +9,10 @@ from reference_isolation import strongest as strongest_by_force
 
 from checkers.api import check
 from checkers.columns.codes import NEVER, NIL
+from checkers.engines.grouped import judge_mops
+from checkers.findings import Findings
 from checkers.importers.detect import open_source
+from checkers.isolation import judge as isolation
 from checkers.isolation.levels import LEVELS, REACHED, IsolationKernel
 from checkers.options import CheckOptions
 from harness.errors import UserError
@@ -221,7 +224,20 @@ def test_reads_with_several_possible_writers_conclude_nothing(tmp_path):
 def test_small_and_odd_histories_are_causal(transactions, tmp_path):
     verdict = check(save(transactions, tmp_path), "isolation", engine="local")
     something_succeeded = any(status == "ok" for _, status, _ in transactions)
-    assert (verdict.valid, verdict.strongest) == (something_succeeded or "unknown", "causal")
+    expected = (True, "causal") if something_succeeded else ("unknown", None)
+    assert (verdict.valid, verdict.strongest) == expected
+
+
+@pytest.mark.parametrize("refuted", [False, True])
+def test_no_level_is_told_of_what_was_not_judged_whole(refuted, tmp_path, monkeypatch):
+    def some(engine, *_):
+        found = judge_mops(engine, *_)
+        engine.skipped.append("One part is too large.")
+        return found if refuted else Findings()
+
+    monkeypatch.setattr(isolation, "judge_mops", some)
+    verdict = check(save([(0, "ok", [("r", 1, 7)])], tmp_path), "isolation", engine="local")
+    assert (verdict.valid, verdict.strongest) == (False if refuted else "unknown", None)
 
 
 def test_other_operations_are_refused(tmp_path):
