@@ -135,9 +135,22 @@ def judge_convergence(source: Source, engine: Engine, options: CheckOptions) -> 
         doubts = ("There are no final reads that succeeded.",)
     elif part.figures.get("without_node") == part.figures["final_reads"]:
         doubts = ("The history does not say which node served a final read.",)
-    elif not part.figures.get("compared"):
-        doubts = ("No object was read from more than one node at the end, so nothing was compared.",)
+    else:
+        doubts = _uncompared(part)
     return conclude("convergence", source, engine, part, _SENTENCES, doubts)
+
+
+def _uncompared(part: Findings) -> tuple[str, ...]:
+    """Why final reads that agree where they could be compared may differ all the same."""
+    if not part.figures.get("compared"):
+        return ("No object was read from more than one node at the end, so nothing was compared.",)
+    doubts = []
+    if unnamed := part.figures.get("without_node", 0):
+        reads = "1 final read" if unnamed == 1 else f"{unnamed} final reads"
+        doubts.append(f"The history does not say which node served {reads}.")
+    if alone := part.figures["objects"] - part.figures["compared"]:
+        doubts.append(f"{alone} of {part.figures['objects']} objects were read from one node only at the end.")
+    return tuple(doubts)
 
 
 def _divergence(speaker: Speaker, finding: Finding) -> str:

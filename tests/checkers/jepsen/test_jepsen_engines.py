@@ -131,6 +131,21 @@ def test_convergence_without_phases_takes_reads_after_the_last_write(tmp_path: P
     assert "node n1 showed 1 and node n2 showed 2" in message
     path.write_text("\n".join(line.replace(':node "n', ':port "n') for line in lines))
     assert "which node" in str(check(path, "convergence").reason)
+    path.write_text("\n".join(line.replace(':node "n2', ':port "n2') for line in lines))
+    some = check(path, "convergence")
+    assert some.valid == "unknown" and some.reason == "The history does not say which node served 1 final read."
+
+
+def test_convergence_says_nothing_of_objects_that_one_node_showed(tmp_path: Path) -> None:
+    lines = []
+    for process, (key, node) in enumerate(((1, "n1"), (1, "n2"), (2, "n1"))):
+        for kind, value in (("invoke", "nil"), ("ok", "3")):
+            lines.append(f'{{:process {process} :type :{kind} :f :read :value [{key} {value}] :node "{node}"}}')
+    path = tmp_path / "history.edn"
+    path.write_text("\n".join(lines))
+    verdict = check(path, "convergence")
+    assert verdict.valid == "unknown"
+    assert verdict.reason == "1 of 2 objects were read from one node only at the end."
 
 
 def test_keys_of_mixed_types_and_nil_elements(tmp_path: Path) -> None:
