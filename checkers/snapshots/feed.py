@@ -96,6 +96,10 @@ def _doubt(figures: Mapping[str, int]) -> str | None:
     if rows := figures.get("rows_undecided", 0):
         which = "row of a feed states no timestamp" if rows == 1 else "rows of feeds state no timestamps"
         return f"{rows} {which} and can't be matched."
+    if writes := figures.get("writes_undecided", 0):
+        return (
+            f"Of {writes} acknowledged write{'s' if writes > 1 else ''} nobody knows whether a feed ought to tell them."
+        )
     return None
 
 
@@ -145,7 +149,8 @@ class FeedKernel:
     explain: int
 
     def __call__(self, rows: Columns) -> Findings:
-        """Findings; their figures count feeds, their rows and marks, and rows that could not be matched."""
+        """Findings; their figures count feeds, their rows and marks, rows that could not be matched, and
+        writes of unknown timestamps that feeds may have had to tell."""
         problems = unsupported_rows(rows, "not reads, writes or appends of integers, nor events of a feed")
         if problems:
             return Findings(ops=len(rows["kind"]), unsupported=problems)
@@ -165,6 +170,7 @@ class FeedKernel:
         figures = {"feeds": len(np.unique(table.feed[told_of])), "rows": int(table.is_row.sum())}
         figures["marks"] = int((table.is_mark & mine).sum())
         figures["rows_undecided"] = int(table.undecided().sum())
+        figures["writes_undecided"] = table.untold()
         ops = int((mine & (table.rows["kind"] != NAMING)).sum())
         return Findings(ops, table.cells, counts, tuple(kept), figures=figures)
 
@@ -290,6 +296,26 @@ class _FeedTable:
         feed, write = self._due(last)
         lacking = ~self._told(feed, write)
         return sorted(zip(write[lacking].tolist(), last[feed[lacking]].tolist(), strict=True))
+
+    def untold(self) -> int:
+        """How many acknowledged writes state no timestamp, so that a feed with a mark which does not tell them, or
+        tells one of several of their value, may have had to."""
+        write = np.flatnonzero(
+            (self.rows["kind"] == WRITE) & (self.rows["status"] == OK) & (self.rows["served_ts"] == NIL)
+        )
+        if not len(write):
+            return 0
+        table = self.rows["table"]
+        write = write[np.argsort(table[write], kind="stable")]
+        feed, named = self._covered(np.unique(table[write]))
+        marked = self._last_marks()[feed] >= 0
+        feed, named = feed[marked], named[marked]
+        begin, end = (np.searchsorted(table[write], named, side) for side in ("left", "right"))
+        due, of = spread(begin, end)
+        told = self._among(feed[of], write[due], np.flatnonzero(self.is_row), (self.version,))
+        tried = (self.rows["kind"] == WRITE) & (self.rows["status"] != FAIL)
+        alone = np.bincount(self.version[tried])[self.version[write[due]]] == 1
+        return len(np.unique(due[~(told & alone)]))
 
     def _last_marks(self) -> Ints:
         """By feed the row of its highest mark, the first of equal ones; -1 if there is none."""

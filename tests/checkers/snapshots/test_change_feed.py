@@ -62,7 +62,13 @@ def test_a_right_feed_is_valid_and_no_feed_is_unknown(tmp_path):
     path = tmp_path / "history.parquet"
     write_parquet(history(("w", 1, 10), ("row", 1, 10), ("mark", 10), ("w", 2, 11), ("mark", 10)), path)
     verdict = check(path, "change-feed", engine="local")
-    assert verdict.valid is True and verdict.details == {"feeds": 1, "rows": 1, "marks": 2, "rows_undecided": 0}
+    assert verdict.valid is True and verdict.details == {
+        "feeds": 1,
+        "rows": 1,
+        "marks": 2,
+        "rows_undecided": 0,
+        "writes_undecided": 0,
+    }
     assert check(path, "stats", engine="local").valid is True
     write_parquet(history(("w", 1, 10)), path)
     assert check(path, "change-feed", engine="local").valid == "unknown"
@@ -210,6 +216,9 @@ REPEATED = {
     "at other times": (False, [("c", 1, 10), ("c", 1, 30), ("r", 1, 77), ("r", 1, 99), ("mark", 100)]),
     "another value at its time": (False, [("c", 1, 10), ("c", 2, None), ("r", 2, 10), ("mark", 40)]),
     "once of unknown outcome, told twice": (False, [("c", 2, None), ("r", 2, 10), ("r", 2, 20), ("mark", 40)]),
+    "acknowledged without a timestamp, told": (True, [("ok", 1), ("r", 1, 10), ("mark", 40)]),
+    "acknowledged without a timestamp, untold": ("unknown", [("ok", 1), ("c", 2, 10), ("r", 2, 10), ("mark", 40)]),
+    "one of two without a timestamp, untold": ("unknown", [("ok", 1), ("c", 1, 10), ("r", 1, 10), ("mark", 40)]),
     "after a mark, without a timestamp": ("unknown", [("c", 1, 10), ("mark", 20), ("r", 1, None)]),
 }
 
@@ -227,9 +236,9 @@ def test_a_value_that_is_written_twice_hides_no_row(name, tmp_path):
             events.append(Op("info", -2, "feed-row", mops, index=index, time=index, session=7, served_ts=rest[1]))
         else:
             call = Op("invoke", index, "write", (Mop("w", 0, rest[0]),), index=index, time=index)
-            done = call.complete(
-                "info" if rest[1] is None else "ok", index=index + 1, time=index + 1, served_ts=rest[1]
-            )
+            stamp = rest[1] if kind == "c" else None
+            outcome = "info" if kind == "c" and stamp is None else "ok"
+            done = call.complete(outcome, index=index + 1, time=index + 1, served_ts=stamp)
             events += [call, done]
     events += [Op("invoke", 99, "read", (Mop("r", 5),), index=len(events), time=len(events))]
     events += [events[-1].complete("ok", index=len(events), time=len(events))]
