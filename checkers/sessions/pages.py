@@ -170,6 +170,8 @@ class _PageTable:
 
     def unclear_reads(self) -> int:
         """Reads of unclear versions beside other reads, in cells that are written together with others."""
+        if not self.versions.unclear.any():
+            return 0
         pages = self.pages
         together_with = np.zeros(self.cells, np.bool_)
         together_with[pages.cell[pages.write & (pages.cells[self.visit] > 1)]] = True
@@ -179,6 +181,8 @@ class _PageTable:
 
     def unclear_appends(self) -> int:
         """Appends of repeated elements by operations that append to several cells of a partition."""
+        if not self.listed.any():
+            return 0
         append = self.rows["kind"] == APPEND
         several = np.bincount(self.visit[append], minlength=len(self.pages.begin))[self.visit] > 1
         return int((append & several & (self.place < 0)).sum())
