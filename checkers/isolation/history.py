@@ -17,7 +17,8 @@ from checkers.isolation.wr import FINE, Matched, TransactionRows, match
 class History(NamedTuple):
     """`rows` sorted by transaction and place, with their numbers in `mops`; `reads` and `writes` are those that commit
     order is about, `read_row` the rows of `reads`; `invoke` is each transaction's index in the history, `initial` what
-    keys begin as (`columns.codes.began_as`)."""
+    keys begin as (`columns.codes.began_as`), `overlap` the first transaction that began before an earlier one of its
+    session was over (-1: none), so that their session has no order."""
 
     rows: Columns
     mops: TransactionRows
@@ -29,6 +30,7 @@ class History(NamedTuple):
     chains: SessionChains
     invoke: Ints
     initial: int | None
+    overlap: int
 
 
 def read_history(rows: Columns, initial: int | None = None) -> History:
@@ -52,8 +54,12 @@ def read_history(rows: Columns, initial: int | None = None) -> History:
     owner = np.repeat(np.arange(len(begins)), np.diff(begin))
     reads, read_row = _reads(mops, matched, owner)
     writes = _writes(mops, matched, owner, committed)
-    chains = _chains(rows["session"][begins], mops.status, committed)
-    return History(rows, mops, keys, matched, reads, read_row, writes, chains, rows["invoke"][begins], initial)
+    (session, sessions), invoke = packed(*dense(rows["session"][begins])), rows["invoke"][begins]
+    chains = _chains(session, sessions, mops.status, committed)
+    overlap = int(
+        _find_overlap(session, invoke, rows["complete"][begins], mops.status, committed, np.full(sessions, -1))
+    )
+    return History(rows, mops, keys, matched, reads, read_row, writes, chains, invoke, initial, overlap)
 
 
 def _is_in_order(invoke: Ints, place: Ints) -> bool:
@@ -113,8 +119,7 @@ def _chain(session, status, committed, sessions, chains):  # type: ignore[no-unt
     return total
 
 
-def _chains(session: Ints, status: np.ndarray, committed: np.ndarray) -> SessionChains:
-    session, count = packed(*dense(session))
+def _chains(session: Ints, count: int, status: np.ndarray, committed: np.ndarray) -> SessionChains:
     last_ok = np.full(count, -1, np.int64)
     last_ok[session[status == OK]] = np.flatnonzero(status == OK)
     chain, place, before = (np.zeros(len(session), np.int32) for _ in range(3))
@@ -122,6 +127,19 @@ def _chains(session: Ints, status: np.ndarray, committed: np.ndarray) -> Session
     chains = SessionChains(chain, place, before, 0)
     total = _chain(session, status, committed, _SessionEnds(last_ok, last, ended, length), chains)
     return chains._replace(total=total)
+
+
+@kernel
+def _find_overlap(session, invoke, complete, status, committed, over):  # type: ignore[no-untyped-def]
+    for transaction in range(session.shape[0]):
+        if not committed[transaction]:
+            continue
+        if invoke[transaction] < over[session[transaction]]:
+            return transaction
+        # What is of unknown outcome comes before nothing in its session (`_chain`).
+        if status[transaction] == 0:
+            over[session[transaction]] = complete[transaction]
+    return -1
 
 
 def so_wr(history: History) -> tuple[Int32s, Int32s, Ints]:

@@ -66,6 +66,9 @@ class IsolationKernel:
         if problems:
             return Findings(ops=len(rows["kind"]), unsupported=problems)
         history = read_history(rows, self.initial)
+        if history.overlap >= 0:
+            problem = "began while a transaction of the same session was running, which leaves the session no order"
+            return Findings(ops=len(history.invoke), unsupported=((int(history.invoke[history.overlap]), problem),))
         counts, kept = self._bad_reads(history)
         level, cycles, more = self._climb(history)
         for name, count in cycles.items():

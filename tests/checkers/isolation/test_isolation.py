@@ -24,8 +24,9 @@ from tests.support.few_seeds import ranges_of
 STATUS = {"ok": 0, "info": 1, "fail": 2}
 
 
-def columns_of(transactions):
-    """The rows that engines hand to the kernel."""
+def columns_of(transactions, lasting=None):
+    """The rows that engines hand to the kernel; `lasting` says how many later transactions began before each was over
+    (None: they came one by one)."""
     rows = [
         (index, place, session, STATUS[status], f == "w", key, NIL if value is None else value)
         for index, (session, status, mops) in enumerate(transactions)
@@ -35,7 +36,9 @@ def columns_of(transactions):
     table = np.array(rows, np.int64).reshape(-1, 7)
     zeros = np.zeros(len(rows), np.int64)
     columns = {"table": zeros, "partition": table[:, 5], "row": zeros, "column": zeros}
-    columns |= {"invoke": table[:, 0], "complete": np.full(len(rows), NEVER), "place": table[:, 1], "size": zeros + 1}
+    ends = 2 * (np.arange(len(transactions)) + np.array(lasting or [0] * len(transactions), np.int64)) + 1
+    complete = np.where(table[:, 3] == STATUS["ok"], ends[table[:, 0]], NEVER)
+    columns |= {"invoke": 2 * table[:, 0], "complete": complete, "place": table[:, 1], "size": zeros + 1}
     return columns | {"kind": table[:, 4], "status": table[:, 3], "value": table[:, 6], "session": table[:, 2]}
 
 
@@ -84,6 +87,42 @@ def test_agrees_with_trying_every_commit_order(seeds):
             reached = min(expected, highest, key=LEVELS.index)
             assert strongest(history, highest)[0] == reached, (seed, highest, history)
     assert min(met.values()) > len(seeds) // 300, met
+
+
+def overlap(transactions, lasting):
+    """The first transaction that took effect, and began before an earlier one of its session had succeeded."""
+    read = {
+        (key, value)
+        for _, status, mops in transactions
+        for place, (f, key, value) in enumerate(mops)
+        if status == "ok" and f == "r" and ("w", key) not in [mop[:2] for mop in mops[:place]]
+    }
+    committed = [
+        t
+        for t, (_, status, mops) in enumerate(transactions)
+        if (status == "ok" and mops) or (status == "info" and {mop[1:] for mop in mops if mop[0] == "w"} & read)
+    ]
+    for later in committed:
+        for earlier in committed:
+            same = transactions[earlier][0] == transactions[later][0] and transactions[earlier][1] == "ok"
+            if same and earlier < later <= earlier + lasting[earlier]:
+                return later
+    return None
+
+
+@pytest.mark.parametrize("seeds", ranges_of(1_000, 10_000))
+def test_overlapping_transactions_of_one_session_are_refused_and_others_are_not(seeds):
+    refused = 0
+    for seed in seeds:
+        history = random_history(seed)
+        random_ = random.Random(seed)
+        lasting = [random_.choice((0, 0, 0, 1, 2)) for _ in history]
+        found = IsolationKernel(8)(columns_of(history, lasting))
+        first = overlap(history, lasting)
+        assert [event for event, _ in found.unsupported] == ([] if first is None else [2 * first]), (seed, history)
+        assert bool(found.counts) == (first is None)
+        refused += first is not None
+    assert len(seeds) // 20 < refused < len(seeds) * 19 // 20
 
 
 @pytest.mark.parametrize("level", ["none", "read-committed"])
