@@ -26,13 +26,13 @@ from checkers.columns.versions import (
 )
 from checkers.findings import Finding, Findings
 from checkers.sessions.off_chain import omissions
+from checkers.sessions.read_order import read_order
 from checkers.sessions.session_order import GUARANTEES, Events, judge_sessions
 from checkers.sessions.version_cycles import (
     Contradiction,
     SessionEdges,
     contradictions,
     make_nodes,
-    session_edges,
     shown_and_asked,
 )
 
@@ -155,9 +155,8 @@ def _events(rows: Columns, cell: Ints, begin: Ints, version: Ints, since: Ints, 
     session, _ = dense_sessions(rows)
     read = (rows["kind"] == READ) | (rows["kind"] == LIST_READ)
     strong = read & (rows["strong"] == 1)
-    witnesses = np.flatnonzero(strong & judged)
-    order, finished = grouped_order(cell[witnesses], len(begin) - 1, rows["complete"][witnesses])
-    acknowledged = ~read & (rows["status"] == OK)
+    compared_with = np.flatnonzero(judged & (read | (rows["status"] == OK)))
+    order, finished = grouped_order(cell[compared_with], len(begin) - 1, rows["complete"][compared_with])
     return Events(
         begin,
         rows["invoke"],
@@ -168,9 +167,8 @@ def _events(rows: Columns, cell: Ints, begin: Ints, version: Ints, since: Ints, 
         settled,
         read,
         strong,
-        acknowledged,
         judged,
-        witnesses[order],
+        compared_with[order],
         finished,
     )
 
@@ -229,16 +227,21 @@ def _contradictions(table: Table, guilty: Bools, explain: int) -> tuple[int, lis
     picked = np.flatnonzero(versions.seen & ~versions.unclear & chosen[group_of])
     if not len(picked):
         return 0, []
+    count = len(versions.since)
+    shown, asked = shown_and_asked(events, count)
+    read = read_order(events, chosen, count)
+    helpers = len(read.helper_cell)
+    group_of = np.append(group_of, read.helper_cell)
+    picked = np.append(picked, count + np.arange(helpers))
     picked = picked[np.argsort(group_of[picked], kind="stable")]
-    node_of = np.full(len(versions.since), -1)
+    columns = ((versions.settled, NEVER), (versions.since, NIL), (shown, NEVER), (asked, NIL))
+    filled = [np.append(column, np.full(helpers, unbound))[picked] for column, unbound in columns]
+    nodes = make_nodes(group_of[picked], len(chosen), *filled)
+    node_of = np.full(count + helpers, -1)
     node_of[picked] = np.arange(len(picked))
-    shown, asked = shown_and_asked(events, len(versions.since))
-    columns = [column[picked] for column in (versions.settled, versions.since, shown, asked)]
-    nodes = make_nodes(group_of[picked], len(chosen), *columns)
-    source, target = session_edges(events, chosen, table.sessions)
-    source, target = node_of[source], node_of[target]
+    source, target = node_of[read.source], node_of[read.target]
     order, begin = grouped_order(source, len(picked), source)
-    edges = SessionEdges(begin, target[order])
+    edges = SessionEdges(begin, target[order], picked >= count)
     found, cycles = contradictions(nodes, edges, explain)
     return found, [_contradiction(table, picked, shown, asked, cycle) for cycle in cycles]
 

@@ -6,12 +6,14 @@ only what a later read omits. Cost is the sum of the lists' lengths in the cells
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
 from checkers.columns.chains import Chains
-from checkers.columns.codes import Ints
+from checkers.columns.codes import NIL, READ, Ints
 from checkers.columns.mops import Columns
 from checkers.columns.versions import LIST_READ
 from checkers.sessions.session_order import Events
@@ -26,8 +28,8 @@ class Omissions(NamedTuple):
 
 
 def omissions(rows: Columns, events: Events, chains: Chains, off_chain: Ints, explain: int) -> Omissions:
-    """Reads that lack an element which an earlier strong read, or the session's last read, had; only those in which one
-    of the two is off the chain, for the others are judged by their lengths."""
+    """Reads that lack an element which an earlier strong read, or an earlier one of the session, had; only those in
+    which one of the two is off the chain, for the others are judged by their lengths."""
     cells = np.unique(np.searchsorted(events.begin, off_chain, side="right") - 1)
     odd = set(off_chain.tolist())
     count = 0
@@ -44,35 +46,47 @@ def omissions(rows: Columns, events: Events, chains: Chains, off_chain: Ints, ex
     return Omissions(count, pairs)
 
 
+class _SeenElements(NamedTuple):
+    """Elements that reads had, with the first row that had each; in `odd` if it is off the chain."""
+
+    every: dict[int, int]
+    odd: dict[int, int]
+
+    def take_in(self, row: int, items: Iterable[int], is_odd: bool) -> None:
+        for element in items:
+            if self.every.setdefault(element, row) == row and is_odd:
+                self.odd[element] = row
+
+
 def _in_cell(
     rows: Columns, events: Events, chains: Chains, mine: Ints, cell: int, odd: set[int]
 ) -> list[tuple[int, int, bool, int]]:
     begin, end = int(events.begin[cell]), int(events.begin[cell + 1])
     bounds = {int(chains.name[c]): (int(chains.begin[c]), int(chains.begin[c + 1])) for c in mine}
-    reads = [row for row in range(begin, end) if rows["kind"][row] == LIST_READ]
-    lists = {}
+    nil = (rows["kind"][begin:end] == READ) & (rows["value"][begin:end] == NIL)
+    reads = (begin + np.flatnonzero((rows["kind"][begin:end] == LIST_READ) | nil)).tolist()
+    lists: dict[int, dict[int, None]] = {}
     for row in reads:
         first, _ = bounds.get(int(rows["chain"][row]), (0, 0))
-        lists[row] = frozenset(chains.items[first : first + int(rows["value"][row])].tolist())
-    finished = sorted((row for row in reads if events.strong[row]), key=lambda row: int(events.complete[row]))
-    seen: dict[int, int] = {}
-    last: dict[int, int] = {}
+        length = 0 if nil[row - begin] else int(rows["value"][row])
+        lists[row] = dict.fromkeys(chains.items[first : first + length].tolist())
+    finished = sorted(reads, key=lambda row: int(events.complete[row]))
+    in_session: defaultdict[int, _SeenElements] = defaultdict(lambda: _SeenElements({}, {}))
+    anywhere = _SeenElements({}, {})
     found: list[tuple[int, int, bool, int]] = []
     done = 0
     for row in reads:
         while done < len(finished) and events.complete[finished[done]] < events.invoke[row]:
-            for element in lists[finished[done]]:
-                seen.setdefault(element, finished[done])
+            earlier = finished[done]
+            in_session[int(events.session[earlier])].take_in(earlier, lists[earlier], earlier in odd)
+            if events.strong[earlier]:
+                anywhere.take_in(earlier, lists[earlier], earlier in odd)
             done += 1
-        session = int(events.session[row])
-        before = last.get(session)
-        last[session] = row
-        if before is not None and events.complete[before] < events.invoke[row] and lists[before] - lists[row]:
-            if row in odd or before in odd:
-                found.append((row, before, True, min(lists[before] - lists[row])))
-            continue
-        missing = seen.keys() - lists[row] if events.strong[row] else set()
-        guilty = sorted(element for element in missing if row in odd or seen[element] in odd)
-        if guilty:
-            found.append((row, seen[guilty[0]], False, guilty[0]))
+        for seen in (in_session[int(events.session[row])], anywhere)[: 1 + events.strong[row]]:
+            # No more than the list's own elements are passed before one that it lacks.
+            had = seen.every if row in odd else seen.odd
+            lacking = next((element for element in had if element not in lists[row]), None)
+            if lacking is not None:
+                found.append((row, had[lacking], seen is not anywhere, lacking))
+                break
     return found

@@ -299,7 +299,8 @@ def _circles(table: _PageTable, demands: Demands, explain: int) -> tuple[int, li
     nodes = make_nodes(group, table.groups, table.pages.settled[visits], table.pages.since[visits], unseen, never)
     source = node_of[demands.source]
     order, begin = grouped_order(source, len(visits), source)
-    found, cycles = contradictions(nodes, SessionEdges(begin, node_of[demands.target][order]), explain)
+    edges = SessionEdges(begin, node_of[demands.target][order], np.zeros(len(visits), np.bool_))
+    found, cycles = contradictions(nodes, edges, explain)
     told = []
     for cycle in cycles:
         around = visits[cycle.nodes]

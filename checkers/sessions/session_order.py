@@ -1,8 +1,9 @@
 """The session guarantees (Terry et al. 1994) on cells, and monotonic reads across sessions in real time.
 
-One pass over each cell's operations in order of invocation. The newest that a session has read and written, and the
-newest that completed strong reads of anyone have shown, are kept by their `since`; whatever is `settled` before that is
-certainly older (see `versions`).
+An operation precedes another of its session if it completed before the other was invoked; those that overlap come in no
+order. One pass over each cell's operations in order of invocation takes in what had completed by then: the newest that
+a session has read and written, and the newest that strong reads of anyone have shown, are kept by their `since`;
+whatever is `settled` before that is certainly older (see `versions`).
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ _NOTHING: Final = NIL
 
 class Events(NamedTuple):
     """Operations sorted by cell and invocation: cell c owns `begin[c]:begin[c + 1]`. `since` and `settled` are those of
-    the version read or written; `read` and `acknowledged` (a write that is known to have taken effect) are flags; what
-    is not `judged` (an unclear version) is skipped. `by_completion` has each cell's strong reads as rows in order of
-    completion, cell c's at `finished[c]:finished[c + 1]`."""
+    the version read or written; what is not `judged` (an unclear version) is skipped. `by_completion` has what later
+    operations are compared with, each cell's judged reads and acknowledged writes, as rows in order of completion: cell
+    c's at `finished[c]:finished[c + 1]`."""
 
     begin: Ints
     invoke: Ints
@@ -45,14 +46,13 @@ class Events(NamedTuple):
     settled: Ints
     read: npt.NDArray[np.bool_]
     strong: npt.NDArray[np.bool_]
-    acknowledged: npt.NDArray[np.bool_]
     judged: npt.NDArray[np.bool_]
     by_completion: Ints
     finished: Ints
 
 
 class _Sessions(NamedTuple):
-    """By session: the cell that the rest is about, and the rows of the newest read and write."""
+    """By session: the cell that the rest is about, and the rows of the newest read and write that completed."""
 
     cell: npt.NDArray[np.int64]
     read: npt.NDArray[np.int64]
@@ -66,10 +66,8 @@ def _newer(events, candidate, newest):
 
 @lean_inline
 def _misses(events, row, earlier):
-    """Whether a row's version is certainly older than that of an earlier row, which had completed."""
-    if earlier < 0 or events.complete[earlier] >= events.invoke[row]:
-        return False
-    return events.settled[row] < events.since[earlier]
+    """Whether a row's version is certainly older than that of an earlier row, which had completed (-1: of none)."""
+    return earlier >= 0 and events.settled[row] < events.since[earlier]
 
 
 @lean_inline
@@ -80,6 +78,23 @@ def _undecided(events, row, earlier):
     return not forth and not back
 
 
+@lean_inline
+def _enter(sessions, session, cell):
+    """What a session did is kept by session, and counts only for the cell at hand."""
+    if sessions.cell[session] != cell:
+        sessions.cell[session], sessions.read[session], sessions.write[session] = cell, -1, -1
+
+
+@lean_inline
+def _take_in(events, sessions, done):
+    """An operation that has completed. The newest stays, not the last: else a read that went back would excuse the
+    next one."""
+    newest = sessions.read if events.read[done] else sessions.write
+    session = events.session[done]
+    if _newer(events, done, newest[session]):
+        newest[session] = done
+
+
 @kernel
 def _judge(events, sessions, wanted, out, guilty):
     """Counts violations in `out` (kept as row, earlier row, scope) and flags cells with non-monotonic reads; returns
@@ -88,29 +103,30 @@ def _judge(events, sessions, wanted, out, guilty):
     for cell in range(events.begin.shape[0] - 1):
         pointer, newest, last = events.finished[cell], -1, -1
         for row in range(events.begin[cell], events.begin[cell + 1]):
-            # Real time: what had completed when this row began. `newest` is the newest of it, by what is known of
+            # What had completed when this row began. Of strong reads `newest` is the newest, by what is known of
             # versions, `last` the one that completed last.
             while pointer < events.finished[cell + 1]:
                 done = events.by_completion[pointer]
                 if events.complete[done] >= events.invoke[row]:
                     break
-                if _newer(events, done, newest):
-                    newest = done
-                last = done
+                _enter(sessions, events.session[done], cell)
+                _take_in(events, sessions, done)
+                if events.strong[done]:
+                    if _newer(events, done, newest):
+                        newest = done
+                    last = done
                 pointer += 1
             if not events.judged[row]:
                 undecided += events.read[row]
                 compared += events.read[row]
                 continue
             mine = events.session[row]
-            # What a session did last is kept by session, and counts only for the cell at hand.
-            if sessions.cell[mine] != cell:
-                sessions.cell[mine], sessions.read[mine], sessions.write[mine] = cell, -1, -1
+            _enter(sessions, mine, cell)
             my_read, my_write = sessions.read[mine], sessions.write[mine]
             order = events.invoke[row]
             if events.read[row]:
                 # What counts as a comparison: of strong reads with whatever completed before, of others with their
-                # session's last.
+                # session's newest.
                 before = last if events.strong[row] and last >= 0 else my_read
                 compared += before >= 0
                 undecided += _undecided(events, row, before)
@@ -124,16 +140,11 @@ def _judge(events, sessions, wanted, out, guilty):
                         record(out, 0, order, cell, (row, newest, 0, -1))
                 if wanted[1] and _misses(events, row, my_write):
                     record(out, 1, order, cell, (row, my_write, 1, -1))
-                # The newest stays, not the last: else a read that went back would excuse the next one.
-                if _newer(events, row, my_read):
-                    sessions.read[mine] = row
             else:
                 if wanted[2] and _misses(events, row, my_write):
                     record(out, 2, order, cell, (row, my_write, 1, -1))
                 if wanted[3] and _misses(events, row, my_read):
                     record(out, 3, order, cell, (row, my_read, 1, -1))
-                if events.acknowledged[row] and _newer(events, row, my_write):
-                    sessions.write[mine] = row
     return compared, undecided
 
 

@@ -43,20 +43,24 @@ class Nodes(NamedTuple):
 
 
 class SessionEdges(NamedTuple):
-    """Sessions read `target[begin[n]:begin[n + 1]]` after node n."""
+    """Sessions read `target[begin[n]:begin[n + 1]]` after node n. Node n may also be a `helper`, which no read shows
+    and nothing else orders: what sessions read before it comes before what they read after it."""
 
     begin: Ints
     target: Ints
+    helper: npt.NDArray[np.bool_]
 
 
 class _Building(NamedTuple):
     """The state of building orders, by node: how many session edges into it are left, whether it has found its place,
-    whether what is certainly older is out, and whether a cycle passed it; `heap` is scratch."""
+    whether what is certainly older is out, whether a cycle passed it, and a node left with an edge into it (-1: none is
+    known), which only cycles ask for; `heap` is scratch."""
 
     waits: Ints
     gone: npt.NDArray[np.bool_]
     ready: npt.NDArray[np.bool_]
     met: npt.NDArray[np.int8]
+    before: Ints
     heap: Ints
 
 
@@ -116,11 +120,11 @@ def _build(nodes, edges, group, state):
     waits, gone, ready, heap = state.waits, state.gone, state.ready, state.heap
     begin, end = nodes.begin[group], nodes.begin[group + 1]
     placed, size = 0, 0
-    oldest, by_since, first = begin, begin, begin
+    oldest, by_since, first, second = begin, begin, begin, begin
     # At the head: `placed` nodes are `gone`, and nothing left has to come before one of them. `limit` is the least
     # `settled` of those left: nobody who was there only after that (`since`) may be next. The others are `ready`, and
-    # those of them that wait for no edge are in the heap, who was asked for first on top. `oldest`, `by_since` and
-    # `first` only move on.
+    # those of them that wait for no edge are in the heap, who was asked for first on top. `oldest`, `by_since`,
+    # `first` and `second` only move on.
     while placed < end - begin:
         oldest = _next(nodes.by_settled, oldest, end, gone)
         limit = nodes.settled[nodes.by_settled[oldest]]
@@ -132,7 +136,7 @@ def _build(nodes, edges, group, state):
                 size += 1
             by_since += 1
         first = _next(nodes.by_shown, first, end, gone)
-        second = _next(nodes.by_shown, first + 1, end, gone)
+        second = _next(nodes.by_shown, max(second, first + 1), end, gone)
         while size > 0 and gone[heap[0]]:
             _pop(heap, size, nodes.asked)
             size -= 1
@@ -160,40 +164,49 @@ def _build(nodes, edges, group, state):
 
 
 @kernel
-def _blocker(nodes, edges, group, node, gone):
-    """A node left that must come before this one, and why."""
-    begin, end = nodes.begin[group], nodes.begin[group + 1]
-    oldest = nodes.by_settled[_next(nodes.by_settled, begin, end, gone)]
+def _find_read_before(nodes, edges, group, state):
+    for node in range(nodes.begin[group], nodes.begin[group + 1]):
+        if state.gone[node]:
+            continue
+        for place in range(edges.begin[node], edges.begin[node + 1]):
+            if state.before[edges.target[place]] < 0:
+                state.before[edges.target[place]] = node
+
+
+@kernel
+def _blocker(nodes, state, node, oldest, first, second):
+    """A node left that must come before this one, and why: of those left, the one that was there first, and the two
+    that were shown first (-1: there is no second)."""
     if nodes.settled[oldest] < nodes.since[node]:
         return oldest, CERTAIN
-    first = _next(nodes.by_shown, begin, end, gone)
-    if nodes.by_shown[first] == node:
-        first = _next(nodes.by_shown, first + 1, end, gone)
-    if first < end and nodes.shown[nodes.by_shown[first]] < nodes.asked[node]:
-        return nodes.by_shown[first], REAL_TIME
-    for other in range(begin, end):
-        if not gone[other]:
-            for place in range(edges.begin[other], edges.begin[other + 1]):
-                if edges.target[place] == node:
-                    return other, SESSION
-    return -1, SESSION
+    rival = second if first == node else first
+    if rival >= 0 and nodes.shown[rival] < nodes.asked[node]:
+        return rival, REAL_TIME
+    return state.before[node], SESSION
 
 
 @kernel
 def _cycle(nodes, edges, group, state, out):
     """Follow what stands in the way from a node left until one is met again: writes nodes, each before the last, and
-    the reason; returns how many."""
+    the reason; returns how many. Helpers are passed over: both edges of theirs are a session's."""
     begin, end = nodes.begin[group], nodes.begin[group + 1]
-    node = nodes.by_shown[_next(nodes.by_shown, begin, end, state.gone)]
+    oldest = nodes.by_settled[_next(nodes.by_settled, begin, end, state.gone)]
+    place = _next(nodes.by_shown, begin, end, state.gone)
+    first = nodes.by_shown[place]
+    place = _next(nodes.by_shown, place + 1, end, state.gone)
+    second = nodes.by_shown[place] if place < end else -1
+    _find_read_before(nodes, edges, group, state)
+    node = first
     while state.met[node] == 0:
         state.met[node] = 1
-        node, _ = _blocker(nodes, edges, group, node, state.gone)
+        node, _ = _blocker(nodes, state, node, oldest, first, second)
     length, start = 0, node
     while True:
-        before, reason = _blocker(nodes, edges, group, node, state.gone)
-        if length < out.shape[0]:
-            out[length, 0], out[length, 1] = node, reason
-        length += 1
+        before, reason = _blocker(nodes, state, node, oldest, first, second)
+        if not edges.helper[node]:
+            if length < out.shape[0]:
+                out[length, 0], out[length, 1] = node, reason
+            length += 1
         node = before
         if node == start:
             return length
@@ -228,7 +241,7 @@ def contradictions(nodes: Nodes, edges: SessionEdges, explain: int) -> tuple[int
     count = len(nodes.settled)
     waits = np.bincount(edges.target, minlength=count).astype(np.int64)
     gone, ready, met = np.zeros(count, np.bool_), np.zeros(count, np.bool_), np.zeros(count, np.int8)
-    state = _Building(waits, gone, ready, met, np.empty(2 * count + 1, np.int64))
+    state = _Building(waits, gone, ready, met, np.full(count, -1), np.empty(2 * count + 1, np.int64))
     cycles, lengths = np.full((explain, _LONGEST, 2), -1), np.zeros(explain, np.int64)
     failed = np.full(explain, -1)
     found = _all_groups(nodes, edges, state, cycles, lengths, failed)
@@ -252,40 +265,3 @@ def shown_and_asked(events: Events, versions: int) -> tuple[Ints, Ints]:
     shown, asked = np.full(versions, NEVER), np.full(versions, NIL)
     _shown_and_asked(events, shown, asked)
     return shown, asked
-
-
-class _LatestRead(NamedTuple):
-    """By session: the last read met, and the cell that it was of (-1: none yet)."""
-
-    row: Ints
-    cell: Ints
-
-
-@kernel
-def _session_edges(events, chosen, latest, source, target):
-    count = 0
-    for cell in range(events.begin.shape[0] - 1):
-        if not chosen[cell]:
-            continue
-        for row in range(events.begin[cell], events.begin[cell + 1]):
-            if not events.read[row] or not events.judged[row]:
-                continue
-            mine = events.session[row]
-            if latest.cell[mine] == cell:
-                before = latest.row[mine]
-                one, other = events.version[before], events.version[row]
-                # Two reads of a session that overlap come in no order.
-                if one != other and events.complete[before] < events.invoke[row]:
-                    source[count], target[count] = one, other
-                    count += 1
-            latest.cell[mine], latest.row[mine] = cell, row
-    return count
-
-
-def session_edges(events: Events, chosen: npt.NDArray[np.bool_], sessions: int) -> tuple[Ints, Ints]:
-    """Versions that one session read one after the other, in the chosen cells."""
-    rows = len(events.invoke)
-    source, target = np.empty(rows, np.int64), np.empty(rows, np.int64)
-    latest = _LatestRead(np.full(sessions, -1), np.full(sessions, -1))
-    count = _session_edges(events, chosen, latest, source, target)
-    return source[:count], target[:count]

@@ -61,16 +61,16 @@ def side_by_side(histories):
     return to_table(events)
 
 
-def intervals(random_: random.Random, count: int, sessions: int):
-    """(begin, end, session) of operations, sequential within sessions, overlapping across them."""
-    events, open_by_session, made = 0, {}, []
-    while len(made) < count or open_by_session:
-        session = random_.randrange(sessions)
-        if session in open_by_session:
-            begin = open_by_session.pop(session)
-            made.append((begin, events, session))
-        elif len(made) + len(open_by_session) < count:
-            open_by_session[session] = events
+def intervals(random_: random.Random, count: int, sessions: int, overlapping: bool = False):
+    """(begin, end, session) of operations, overlapping across sessions and, on demand, within them."""
+    events, open_by_lane, made = 0, {}, []
+    while len(made) < count or open_by_lane:
+        lane = random_.randrange(sessions * (2 if overlapping else 1))
+        if lane in open_by_lane:
+            begin = open_by_lane.pop(lane)
+            made.append((begin, events, lane % sessions))
+        elif len(made) + len(open_by_lane) < count:
+            open_by_lane[lane] = events
         else:
             continue
         events += 1

@@ -17,7 +17,8 @@ def linearizable(seed, cells, stamped):
     """Operations that take effect one by one, each at its end; reads show all cells they ask for at once."""
     random_ = random.Random(seed)
     rows, held, writes = [], {}, 0
-    for begin, end, session in sorted(intervals(random_, random_.randint(4, 8), 3), key=lambda span: span[1]):
+    spans = intervals(random_, random_.randint(4, 8), 3, overlapping=seed % 2 == 1)
+    for begin, end, session in sorted(spans, key=lambda span: span[1]):
         chosen = random_.sample(range(cells), random_.randint(1, cells))
         if random_.random() < 0.45 and writes < 4:
             writes += 1

@@ -2,9 +2,11 @@
 
 import msgspec
 import pytest
-from session_histories import Row, events_of
+from pyarrow import parquet
+from session_histories import Row, events_of, side_by_side
+from test_monotonic_reads import random_lists, random_registers
 
-from checkers.api import check_run
+from checkers.api import check_run, judge_source
 from checkers.engines.local import LocalEngine
 from checkers.importers.detect import open_source
 from checkers.made.isolation import TransactionShape, write_transaction_history
@@ -151,3 +153,16 @@ def test_spark_says_the_same_of_lists_snapshots_and_feeds(spark, tmp_path):
     write_parquet(events, path)
     assert set(same(path, "snapshot-reads", spark).counts) == {"late-commit"}
     assert same(path, "change-feed", spark).counts == {"missing-row": 2}
+
+
+@pytest.mark.spark
+def test_spark_says_the_same_of_operations_of_one_session_that_overlap(spark, tmp_path):
+    path = tmp_path / "history.parquet"
+    histories = [made(seed, overlapping=True) for seed in range(400) for made in (random_registers, random_lists)]
+    parquet.write_table(side_by_side(histories), path)
+    counts = same(path, "sessions", spark).counts
+    assert {"non-monotonic-read", "missed-own-write", "contradictory-reads"} <= set(counts)
+    write_parquet(events_of([Row(0, 2, 0, (("w", 0, 1),)), Row(1, 3, 0, (("r", 0, None),))]), path)
+    for engine in (LocalEngine(), spark):
+        with pytest.raises(UserError, match="event 1: began while a transaction of the same session was running"):
+            judge_source(open_source(path), "isolation", engine)
