@@ -23,15 +23,6 @@ def reads_of_several(reads: int) -> str | None:
     return f"{reads} read{'s' if reads > 1 else ''} of values that several operations wrote can't be matched."
 
 
-def appends_of_repeated(appends: int) -> str | None:
-    """The same where elements were appended that many times to lists that others appended them to."""
-    if not appends:
-        return None
-    return (
-        f"{appends} append{'s' if appends > 1 else ''} of elements that were appended more than once can't be matched."
-    )
-
-
 class Undecided(Exception):
     """Why a checker can't decide about a history, in a sentence: its verdict is `unknown`."""
 

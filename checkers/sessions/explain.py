@@ -21,6 +21,8 @@ _VERBS: Final = {
 }
 """What was done late, and what had been done before."""
 
+_DISPLACED: Final = ("non-monotonic-write", "write-before-what-was-read")
+
 
 def explain_all(source: Source, findings: Sequence[Finding]) -> dict[str, tuple[Anomaly, ...]]:
     """Every finding as an anomaly with its operations, by class; reads just those operations from the source."""
@@ -64,7 +66,9 @@ def _direct(speaker: Speaker, finding: Finding) -> tuple[str, tuple[dict[str, An
 def _older(speaker: Speaker, finding: Finding, mine: dict[str, Any], earlier: dict[str, Any]) -> str:
     """Why the late operation's version is certainly older than the earlier one's."""
     facts = finding.facts
-    if "element" in facts:
+    if "element" in facts and finding.anomaly in _DISPLACED:
+        return _displaced(speaker, finding)
+    if "element" in facts and finding.anomaly == "non-monotonic-read":
         return f"The later list lacks {speaker.source.shown(facts['element'])}, which the earlier one had."
     if facts["listed"]:
         return _shorter(finding, mine, earlier)
@@ -78,6 +82,12 @@ def _older(speaker: Speaker, finding: Finding, mine: dict[str, Any], earlier: di
         f"{speaker.process(writer)}'s write of {new} {speaker.began(writer)}" if writer >= 0 else f"{new} was written"
     )
     return f"{old} is older than {new}: it was there at event {mine['settled']}, before {begun}."
+
+
+def _displaced(speaker: Speaker, finding: Finding) -> str:
+    """Who read a list that shows an append, and not before it what its session had appended or read."""
+    late, early = (speaker.source.shown(value) for value in (finding.facts["mine"]["value"], finding.facts["element"]))
+    return f"Yet {speaker.process(finding.ops[2])} read a list that shows {late} and does not show {early} before it."
 
 
 def _shorter(finding: Finding, mine: dict[str, Any], earlier: dict[str, Any]) -> str:

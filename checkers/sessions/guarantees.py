@@ -25,9 +25,11 @@ from checkers.columns.versions import (
     sorted_cells,
 )
 from checkers.findings import Finding, Findings
+from checkers.sessions.elements import Misplaced, misplaced
+from checkers.sessions.lists import READS_UNCLEAR, UNDECIDED, OddRows, listed_cells, repeated, whole_values
 from checkers.sessions.off_chain import omissions
 from checkers.sessions.read_order import read_order
-from checkers.sessions.session_order import GUARANTEES, Events, judge_sessions
+from checkers.sessions.session_order import GUARANTEES, MONOTONIC_WRITES, Events, judge_sessions
 from checkers.sessions.version_cycles import (
     Contradiction,
     SessionEdges,
@@ -42,12 +44,6 @@ ANOMALIES: Final = ("non-monotonic-read", "missed-own-write", "non-monotonic-wri
 CONTRADICTORY: Final = "contradictory-reads"
 """Strong reads, or one session's, that fit no order of the versions, whichever it is."""
 
-UNCLEAR: Final = "reads_unclear"
-"""Figure: reads of values that several operations wrote."""
-
-APPENDS_UNCLEAR: Final = "appends_unclear"
-"""Figure: appends of elements that were appended to the list more than once."""
-
 
 class Table(NamedTuple):
     """Rows sorted by cell and invocation, without elements; `events` are the same as kernels read them."""
@@ -59,7 +55,7 @@ class Table(NamedTuple):
     listed: Bools
     sessions: int
     chains: Chains
-    off_chain: Ints
+    odd: OddRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +76,11 @@ class SessionKernel:
         wanted = np.array([name in self.wanted for name in GUARANTEES])
         out = make_instances(len(GUARANTEES), self.explain)
         guilty, compared, undecided = judge_sessions(table.events, table.sessions, wanted, out)
-        counts = {name: int(count) for name, count in zip(ANOMALIES, out.counts, strict=True) if count}
-        kept = _direct(table, out)
+        more, displaced = misplaced(table.rows, table.events, table.chains, table.odd, wanted, self.explain)
+        counts = {name: int(count) for name, count in zip(ANOMALIES, out.counts + more, strict=True) if count}
+        kept = _direct(table, out) + [_misplaced(table, one) for one in displaced]
         if wanted[0]:
-            omitted = omissions(table.rows, table.events, table.chains, table.off_chain, self.explain)
+            omitted = omissions(table.rows, table.events, table.chains, table.odd.off_chain, self.explain)
             if omitted.total:
                 counts[ANOMALIES[0]] = counts.get(ANOMALIES[0], 0) + omitted.total
                 kept += [_omission(table, *pair) for pair in omitted.pairs]
@@ -92,9 +89,12 @@ class SessionKernel:
                 counts[CONTRADICTORY] = found
                 kept += cycles
         reads = int(np.isin(rows["kind"], (READ, LIST_READ)).sum())
+        # Lists off the chain are decided, element by element.
+        undecided -= len(table.odd.off_chain)
         figures = {"reads": reads, "comparisons": compared, "comparisons_undecided": undecided}
-        figures[UNCLEAR] = int(_unclear_reads(table.events, table.versions).sum())
-        figures[APPENDS_UNCLEAR] = int(((table.rows["kind"] == APPEND) & ~table.events.judged).sum())
+        # The order of a session's writes is told by their own numbers, whatever values they wrote.
+        unclear = _unclear_reads(table.events, table.versions) & (self.wanted != (GUARANTEES[MONOTONIC_WRITES],))
+        figures |= {READS_UNCLEAR: int(unclear.sum()), UNDECIDED: _lists_undecided(table, self.wanted)}
         return Findings(ops, len(table.timed), counts, tuple(kept), figures=figures)
 
 
@@ -108,23 +108,23 @@ def read_table(rows: Columns) -> Table:
     if elements.any():
         rows, cell = selected(rows, ~elements), cell[~elements]
         begin = np.searchsorted(cell, np.arange(cells + 1))
-    listed = np.zeros(cells, np.bool_)
-    listed[cell[(rows["kind"] == LIST_READ) | (rows["kind"] == APPEND)]] = True
+    listed = listed_cells(rows, cell, cells)
     version, count = together([cell, rows["value"]])
     versions, timed = ordered_versions(rows, cell, cells, version, count, cell)
     since, settled = order_by_row(rows, version, cell, versions, timed)
     judged = (rows["kind"] == READ) | (rows["kind"] == WRITE)
-    off_chain = _order_lists(rows, cell, listed, chains, since, settled, judged)
+    odd = _order_lists(rows, cell, listed, chains, since, settled, judged)
     events = _events(rows, cell, begin, version, since, settled, judged)
-    return Table(rows, versions, events, timed, listed, dense_sessions(rows)[1], chains, off_chain)
+    return Table(rows, versions, events, timed, listed, dense_sessions(rows)[1], chains, odd)
 
 
 def _order_lists(
     rows: Columns, cell: Ints, listed: Bools, chains: Chains, since: Ints, settled: Ints, judged: Bools
-) -> Ints:
-    """Orders what lists show by how long they are; returns the rows of reads that are no prefix of the longest."""
+) -> OddRows:
+    """Orders what lists show by how long they are, where that orders it; returns what it does not order."""
     if not listed.any():
-        return np.empty(0, np.int64)
+        nothing = np.empty(0, np.int64)
+        return OddRows(nothing, nothing, nothing, nothing)
     inside = listed[cell]
     judged[inside] = False
     empty = np.flatnonzero(inside & (rows["kind"] == READ) & (rows["value"] == NIL))
@@ -136,19 +136,24 @@ def _order_lists(
     on = read[fits]
     since[on], settled[on], judged[on] = length[fits], length[fits], True
     append = np.flatnonzero(inside & (rows["kind"] == APPEND))
-    if len(append):
-        place = positions(chains, cell[append], rows["value"][append])
-        missing = np.where(place > 0, place, NEVER)
-        since[append], settled[append] = missing, missing
-        judged[append] = _once(cell[append], rows["value"][append])
-    return read[~fits]
+    place = positions(chains, cell[append], rows["value"][append])
+    missing = np.where(place > 0, place, NEVER)
+    since[append], settled[append] = missing, missing
+    off_chain, doubled = read[~fits], append[repeated(cell[append], rows["value"][append])]
+    unordered = np.unique(cell[np.concatenate((off_chain, doubled))])
+    judged[append] = ~np.isin(cell[append], unordered)
+    return OddRows(off_chain, doubled, np.flatnonzero(inside & whole_values(rows)), unordered)
 
 
-def _once(cell: Ints, value: Ints) -> Bools:
-    """Which elements were appended only once."""
-    ids, count = together((cell, value))
-    alone: Bools = np.bincount(ids, minlength=count)[ids] == 1
-    return alone
+def _lists_undecided(table: Table, wanted: tuple[str, ...]) -> int:
+    """How many operations on lists are not judged. For monotonic reads alone repeated appends matter only where lists
+    are compared element by element."""
+    doubled = table.odd.doubled
+    if wanted == GUARANTEES[:1]:
+        cells = np.searchsorted(table.events.begin, doubled, side="right")
+        odd = np.searchsorted(table.events.begin, table.odd.off_chain, side="right")
+        doubled = doubled[np.isin(cells, odd)]
+    return len(table.odd.whole) + len(doubled)
 
 
 def _events(rows: Columns, cell: Ints, begin: Ints, version: Ints, since: Ints, settled: Ints, judged: Bools) -> Events:
@@ -214,6 +219,13 @@ def _omission(table: Table, row: int, earlier: int, in_session: bool, element: i
 def _unclear_reads(events: Events, versions: Versions) -> Bools:
     """Of plain cells only: what lists show is told by their elements."""
     return events.read & events.judged & versions.unclear[events.version]
+
+
+def _misplaced(table: Table, one: Misplaced) -> Finding:
+    facts = {"mine": _shown(table, one.late), "earlier": _shown(table, one.earlier), "in_session": True}
+    facts |= {"timed": False, "listed": True, "element": one.element}
+    ops = (*(int(table.rows["invoke"][row]) for row in (one.late, one.earlier, one.reader)), -1)
+    return Finding(ANOMALIES[one.code], ops[0], key_of(table.rows, one.late), ops, facts)
 
 
 def _contradictions(table: Table, guilty: Bools, explain: int) -> tuple[int, list[Finding]]:

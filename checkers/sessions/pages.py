@@ -8,9 +8,8 @@ nothing together (CEP-45).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -36,11 +35,13 @@ from checkers.options import CheckOptions
 from checkers.quorum.judge import judge_quorum
 from checkers.quorum.reading import read_quorum_history
 from checkers.sessions.explain_pages import explain_all
-from checkers.sessions.page_lists import Appends, Lengths, torn_lists
+from checkers.sessions.lists import READS_UNCLEAR, UNDECIDED, listed_cells, repeated, verdict_of, whole_values
+from checkers.sessions.page_elements import torn_by_elements
+from checkers.sessions.page_lists import Appends, Lengths, TornLists, torn_lists
 from checkers.sessions.page_reads import UNCLEAR, Demands, PageVisits, cell_order, cells_written, torn_reads
 from checkers.sessions.version_cycles import SessionEdges, contradictions, make_nodes
 from checkers.source import Source
-from checkers.verdict import NO_READS, Verdict, appends_of_repeated, reads_of_several
+from checkers.verdict import Verdict
 
 TORN: Final = "torn-read"
 CIRCULAR: Final = "torn-whichever-order"
@@ -61,30 +62,18 @@ def judge_write_atomicity(source: Source, engine: Engine, options: CheckOptions)
     kernel = PageKernel(options.explain)
     found = judge_mops(engine, source, PROJECTION, ("table", "partition"), kernel, options.explain, SLICES)
     refuse_unsupported(found, source.path, "write-atomicity")
-    doubt = _doubt(found.figures)
+    details = {"partitions": found.keys} | found.figures
+    valid, reason = verdict_of(found)
     return Verdict(
-        False if found.counts else "unknown" if doubt else True,
+        valid,
         "write-atomicity",
         explain_all(source, found.kept),
         found.counts,
         found.ops,
         engine=engine.name,
-        reason=None if found.counts else doubt,
-        details={"partitions": found.keys} | found.figures,
+        reason=reason,
+        details=details,
     )
-
-
-def _doubt(figures: Mapping[str, int]) -> str | None:
-    """Why what is not refuted is not valid either, or None.
-
-    `orders_undecided` is no such reason: whether one order of the writes fulfils all demands is decided (`CIRCULAR`).
-    """
-    if not figures.get("reads"):
-        return NO_READS
-    doubts = [reads_of_several(figures.get("reads_unclear", 0)), appends_of_repeated(figures.get("appends_unclear", 0))]
-    if lists := figures.get("lists_undecided", 0):
-        doubts.append(f"{lists} read{'s' if lists > 1 else ''} of lists that contradict longer ones can't be compared.")
-    return " ".join(doubt for doubt in doubts if doubt) or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +102,8 @@ class PageKernel:
             "reads": shown,
             "pages": reads,
             "orders_undecided": len(demands.source),
-            "lists_undecided": len(table.off_chain),
-            "reads_unclear": table.unclear_reads(),
-            "appends_unclear": table.unclear_appends(),
+            READS_UNCLEAR: table.unclear_reads(),
+            UNDECIDED: len(table.lists.unjudged),
         }
         return Findings(
             ops, table.groups, {n: c for n, c in counts.items() if c}, (*kept, *listed, *circles), figures=figures
@@ -124,9 +112,26 @@ class PageKernel:
     def _lists(self, table: _PageTable) -> tuple[int, list[Finding]]:
         if not table.listed.any():
             return 0, []
-        found = torn_lists(table.appends(), table.lengths(), table.cells)
+        appends, lists = table.appends(), table.lists
+        by_length = torn_lists(appends, table.lengths(), table.cells)
+        places = table.visit, table.pages.cell, lists.chains
+        by_element = torn_by_elements(table.rows, *places, appends, lists.elsewhere)
+        found = TornLists(*(np.concatenate(columns) for columns in zip(by_length, by_element, strict=True)))
         firsts = np.argsort(table.rows["invoke"][found.shown], kind="stable")[: self.explain]
         return len(found.shown), [_finding(table, TORN, *(int(column[i]) for column in found)) for i in firsts.tolist()]
+
+
+class _OnLists(NamedTuple):
+    """By row: how many elements were read (-1: no list, or one of a page of which some list is no prefix of the
+    longest), and an append's place in its list (-1: none). Then the rows of the lists in such pages, and of what is not
+    judged: appends of an element that was appended more than once, reads and writes of whole values, appends together
+    with such writes."""
+
+    chains: Chains
+    length: Ints
+    place: Ints
+    elsewhere: Ints
+    unjudged: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +146,7 @@ class _PageTable:
     groups: int
     cells: int
     listed: np.ndarray
-    length: Ints
-    place: Ints
-    off_chain: Ints
+    lists: _OnLists
 
     @staticmethod
     def of(rows: Columns) -> _PageTable:
@@ -161,12 +164,11 @@ class _PageTable:
         fresh = np.ones(len(cell), np.bool_)
         fresh[1:] = (group[1:] != group[:-1]) | (rows["invoke"][1:] != rows["invoke"][:-1])
         visit = np.cumsum(fresh) - 1
-        listed = np.zeros(cells, np.bool_)
-        listed[cell[(rows["kind"] == LIST_READ) | (rows["kind"] == APPEND)]] = True
+        listed = listed_cells(rows, cell, cells)
         order = order_by_row(rows, version, group, versions, timed)
         pages = _pages(rows, cell, version, versions, order, visit, listed)
-        length, place, off_chain = _on_lists(rows, cell, chains, listed)
-        return _PageTable(rows, pages, versions, visit, group, len(begin) - 1, cells, listed, length, place, off_chain)
+        lists = _on_lists(rows, cell, visit, chains, listed)
+        return _PageTable(rows, pages, versions, visit, group, len(begin) - 1, cells, listed, lists)
 
     def unclear_reads(self) -> int:
         """Reads of unclear versions beside other reads, in cells that are written together with others."""
@@ -179,27 +181,19 @@ class _PageTable:
         unclear = pages.read & self.versions.unclear[pages.version]
         return int((unclear & beside & together_with[pages.cell]).sum())
 
-    def unclear_appends(self) -> int:
-        """Appends of repeated elements by operations that append to several cells of a partition."""
-        if not self.listed.any():
-            return 0
-        append = self.rows["kind"] == APPEND
-        several = np.bincount(self.visit[append], minlength=len(self.pages.begin))[self.visit] > 1
-        return int((append & several & (self.place < 0)).sum())
-
     def appends(self) -> Appends:
         """Appends of operations that append to several cells of a partition."""
-        row = np.flatnonzero(self.place >= 0)
+        row = np.flatnonzero(self.lists.place >= 0)
         several = np.bincount(self.visit[row], minlength=len(self.pages.begin))[self.visit[row]] > 1
         row = row[several]
-        return Appends(self.visit[row], self.pages.cell[row], self.place[row], row)
+        return Appends(self.visit[row], self.pages.cell[row], self.lists.place[row], row)
 
     def lengths(self) -> Lengths:
         """Lists read together with others of the partition."""
-        row = np.flatnonzero(self.length >= 0)
+        row = np.flatnonzero(self.lists.length >= 0)
         several = np.bincount(self.visit[row], minlength=len(self.pages.begin))[self.visit[row]] > 1
         row = row[several]
-        return Lengths(self.visit[row], self.pages.cell[row], self.length[row], row)
+        return Lengths(self.visit[row], self.pages.cell[row], self.lists.length[row], row)
 
 
 def _pages(
@@ -232,27 +226,28 @@ def _pages(
     )
 
 
-def _on_lists(rows: Columns, cell: Ints, chains: Chains, listed: np.ndarray) -> tuple[Ints, Ints, Ints]:
-    """By row: how many elements were read (-1: no list), and an append's place in its list (-1: none); rows of reads
-    that are no prefix of the longest."""
+def _on_lists(rows: Columns, cell: Ints, visit: Ints, chains: Chains, listed: np.ndarray) -> _OnLists:
     length, place = np.full(len(cell), -1), np.full(len(cell), -1)
-    nothing = np.empty(0, np.int64)
     if not listed.any():
-        return length, place, nothing
+        nothing = np.empty(0, np.int64)
+        return _OnLists(chains, length, place, nothing, nothing)
     length[listed[cell] & (rows["kind"] == READ) & (rows["value"] == NIL)] = 0
     read = np.flatnonzero(rows["kind"] == LIST_READ)
     chain = chain_of(chains, cell[read], rows["chain"][read])
-    fits = rows["value"][read] <= np.where(chain >= 0, chains.common[chain] if len(chains.common) else 0, 0)
-    length[read[fits]] = rows["value"][read[fits]]
+    length[read] = rows["value"][read]
+    off_chain = length[read] > np.where(chain >= 0, chains.common[chain] if len(chains.common) else 0, 0)
+    elsewhere = np.flatnonzero((length >= 0) & np.isin(visit, visit[read[off_chain]]))
+    length[elsewhere] = -1
     append = np.flatnonzero(rows["kind"] == APPEND)
-    if len(append):
-        found = positions(chains, cell[append], rows["value"][append])
-        place[append] = np.where(found > 0, found, NEVER)
-        _, ids, counts = np.unique(
-            np.stack((cell[append], rows["value"][append]), axis=1), axis=0, return_inverse=True, return_counts=True
-        )
-        place[append[counts[ids.reshape(-1)] > 1]] = -1
-    return length, place, read[~fits]
+    found = positions(chains, cell[append], rows["value"][append])
+    place[append] = np.where(found > 0, found, NEVER)
+    doubled = append[repeated(cell[append], rows["value"][append])]
+    place[doubled] = -1
+    # What appends once is no partition write: it can't be torn.
+    doubled = doubled[np.bincount(visit[append])[visit[doubled]] > 1]
+    whole = np.flatnonzero(listed[cell] & whole_values(rows))
+    mixed = append[np.isin(visit[append], visit[rows["kind"] == WRITE])]
+    return _OnLists(chains, length, place, elsewhere, np.unique(np.concatenate((doubled, whole, mixed))))
 
 
 def _cell_facts(table: _PageTable, row: int) -> dict[str, Any]:

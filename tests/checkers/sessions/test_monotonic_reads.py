@@ -9,8 +9,9 @@ from session_histories import Row, events_of, intervals, side_by_side
 
 from checkers.api import check
 from checkers.columns.mops import flatten_mops, joined
-from checkers.sessions.guarantees import ANOMALIES, CONTRADICTORY, UNCLEAR, SessionKernel
+from checkers.sessions.guarantees import ANOMALIES, CONTRADICTORY, SessionKernel
 from checkers.sessions.judge import PROJECTION
+from checkers.sessions.lists import READS_UNCLEAR
 from checkers.sessions.session_order import GUARANTEES
 from harness.history.table import write_parquet
 
@@ -145,7 +146,7 @@ def assert_agree(guilty, expected, histories):
     assert not [number for number in expected - guilty if not unclear_reads(histories[number])]
     repeated = [number for number in expected & guilty if unclear_reads(histories[number])]
     assert len(repeated) >= len(expected & guilty) // 100
-    assert judged(histories).figures[UNCLEAR] == sum(len(unclear_reads(rows)) for rows in histories)
+    assert judged(histories).figures[READS_UNCLEAR] == sum(len(unclear_reads(rows)) for rows in histories)
 
 
 @pytest.mark.parametrize("overlapping", [False, True])
@@ -209,7 +210,10 @@ def test_a_value_that_is_written_twice_hides_nothing(name, tmp_path):
     path = tmp_path / "history.parquet"
     write_parquet(events_of(rows), path)
     verdict = check(path, model, engine="local")
-    word = {"unknown": "1 read of values that several operations wrote", "append": "2 appends of elements"}.get(valid)
+    word = {
+        "unknown": "1 read of values that several operations wrote",
+        "append": "2 operations on appended lists",
+    }.get(valid)
     assert verdict.valid == ("unknown" if word else valid), verdict
     assert word is None or verdict.reason.startswith(word)
 

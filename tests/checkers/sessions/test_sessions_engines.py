@@ -1,10 +1,12 @@
 """The same verdicts on both engines: injected anomalies, valid histories, and what must not hurt."""
 
 import msgspec
+import pyarrow.parquet as pq
 import pytest
-from pyarrow import parquet
 from session_histories import Row, events_of, side_by_side
+from test_appended_lists import random_lists as random_sessions
 from test_monotonic_reads import random_lists, random_registers
+from test_write_atomicity import random_lists as random_pages
 
 from checkers.api import check_run, judge_source
 from checkers.engines.local import LocalEngine
@@ -159,10 +161,21 @@ def test_spark_says_the_same_of_lists_snapshots_and_feeds(spark, tmp_path):
 def test_spark_says_the_same_of_operations_of_one_session_that_overlap(spark, tmp_path):
     path = tmp_path / "history.parquet"
     histories = [made(seed, overlapping=True) for seed in range(400) for made in (random_registers, random_lists)]
-    parquet.write_table(side_by_side(histories), path)
+    pq.write_table(side_by_side(histories), path)
     counts = same(path, "sessions", spark).counts
     assert {"non-monotonic-read", "missed-own-write", "contradictory-reads"} <= set(counts)
     write_parquet(events_of([Row(0, 2, 0, (("w", 0, 1),)), Row(1, 3, 0, (("r", 0, None),))]), path)
     for engine in (LocalEngine(), spark):
         with pytest.raises(UserError, match="event 1: began while a transaction of the same session was running"):
             judge_source(open_source(path), "isolation", engine)
+
+
+@pytest.mark.spark
+def test_spark_says_the_same_of_contradictory_lists(spark, tmp_path):
+    path = tmp_path / "history.parquet"
+    pq.write_table(side_by_side([random_sessions(seed) for seed in range(300)]), path)
+    found = {model: same(path, model, spark) for model in GUARANTEES}
+    assert len(found["sessions"].counts) == 4
+    assert found["sessions"].details["lists_undecided"] > 0
+    pq.write_table(side_by_side([random_pages(seed) for seed in range(300)]), path)
+    assert set(same(path, "write-atomicity", spark).counts) == {"torn-read"}

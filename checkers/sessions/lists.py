@@ -1,0 +1,77 @@
+"""What operations tell nothing of the guarantees, most of them on appended lists, and what verdict that leaves."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from checkers.columns.codes import NIL, READ, WRITE, Ints
+from checkers.columns.dense import together
+from checkers.columns.mops import Columns
+from checkers.columns.versions import APPEND, LIST_READ, Bools
+from checkers.findings import Findings
+from checkers.verdict import NO_READS, Validity, reads_of_several
+
+UNDECIDED: Final = "lists_undecided"
+"""The figure that counts those on lists."""
+
+READS_UNCLEAR: Final = "reads_unclear"
+"""The figure that counts reads of values that several operations wrote."""
+
+
+class OddRows(NamedTuple):
+    """Rows of lists that places in the longest list do not order: reads of what is no prefix of it, appends of elements
+    that were appended more than once, reads and writes of whole values; and the cells in which one of the first two
+    is."""
+
+    off_chain: Ints
+    doubled: Ints
+    whole: Ints
+    cells: Ints
+
+
+def listed_cells(rows: Columns, cell: Ints, cells: int) -> Bools:
+    """By cell, whether it is a list: something was appended, or a list was read."""
+    listed = np.zeros(cells, np.bool_)
+    listed[cell[(rows["kind"] == LIST_READ) | (rows["kind"] == APPEND)]] = True
+    return listed
+
+
+def whole_values(rows: Columns) -> Bools:
+    """By row, whether it reads or writes one value as a whole, which has no place in a list."""
+    kind = rows["kind"]
+    whole: Bools = (kind == WRITE) | ((kind == READ) & (rows["value"] != NIL))
+    return whole
+
+
+def repeated(cell: Ints, item: Ints) -> Bools:
+    """By append, whether its element was appended more than once: which of them a list shows is not known."""
+    ids, count = together((cell, item))
+    several: Bools = np.bincount(ids, minlength=count)[ids] > 1
+    return several
+
+
+def verdict_of(found: Findings) -> tuple[Validity, str | None]:
+    """Whether the guarantees hold, and if that is unknown, why: nothing was read, or something is not judged in full.
+
+    What the order of versions leaves open (`comparisons_undecided`, `orders_undecided`) is no such reason: whether one
+    order fits all reads, or fulfils all demands, is decided (`contradictory-reads`, `torn-whichever-order`).
+    """
+    if found.counts:
+        return False, None
+    if not found.figures.get("reads"):
+        return "unknown", NO_READS
+    doubts = reads_of_several(found.figures.get(READS_UNCLEAR, 0)), _of_lists(found.figures.get(UNDECIDED, 0))
+    if not any(doubts):
+        return True, None
+    return "unknown", " ".join(doubt for doubt in doubts if doubt)
+
+
+def _of_lists(undecided: int) -> str | None:
+    if not undecided:
+        return None
+    return (
+        f"{undecided} operation{'s' if undecided > 1 else ''} on appended lists can't be judged: appends of an element "
+        "that was appended more than once, values read or written as a whole, or appends in one write with such."
+    )
