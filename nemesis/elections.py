@@ -95,16 +95,16 @@ async def leader_returns(scene: Scene) -> None:
 async def lengthen(scene: Scene, leader: Leader) -> None:
     """Send writes until the leader's log is long enough, or grows no more; what comes at once with too many others may
     be refused. It takes longer than the others' patience with their leader: they must not see each other meanwhile."""
-    before = last = await _last_index(scene, leader)
+    before = last = await last_index(scene, leader)
     for _ in range(FLOODS):
         await scene.act(Flood(leader.node, leader.group, LONG_TAIL))
-        now = await _last_index(scene, leader)
+        now = await last_index(scene, leader)
         if now == last or now >= before + LONG_TAIL:
             return
         last = now
 
 
-async def _last_index(scene: Scene, leader: Leader) -> int:
+async def last_index(scene: Scene, leader: Leader) -> int:
     """Of the leader's log; 0 where it does not answer."""
     return (await scene.view((leader.node,))).last_index(leader.group, leader.node) or 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nemesis.elections import last_index
 from nemesis.faults import NO_CUT, Bounce, Flood, Hold, Kill, NetworkPartition, Pause, PointDelay, Restart
 from nemesis.grudges import isolate, shuffle, split
 from nemesis.scene import Scene
@@ -11,8 +12,9 @@ from nemesis.successors import BEFORE_FSYNC
 from nemesis.view import MASTER, Leader, View
 
 FLOOD_WRITES = 250
-"""How many writes are sent at first to make a log long enough to be cut short by snapshots; twice as many each time."""
-MOST_WRITES = 4_000
+"""How many writes are sent at first to make a log long enough to be cut short by snapshots; then twice what it took in,
+for more would only keep clients waiting."""
+LEAST_WRITES, MOST_WRITES = 20, 4_000
 FRAME_WRITES = 64
 """How many writes gather in one frame: several pages of the disk."""
 SLOW_FSYNC_S = 0.5
@@ -113,10 +115,13 @@ async def behind(scene: Scene, leader: Leader, victim: str) -> bool:
     of = (leader.node, victim)
     if scene.role(leader.node) == MASTER:
         return bool(await scene.until(cut_short, of, patience_s=CLIENTS_WRITES_S))
-    for attempt in range(MOST_FLOODS):
+    writes, last = FLOOD_WRITES, await last_index(scene, leader)
+    for _ in range(MOST_FLOODS):
         if await scene.until(cut_short, of, patience_s=0.2, poll_s=0.1):
             return True
-        await scene.act(Flood(leader.node, leader.group, min(FLOOD_WRITES << attempt, MOST_WRITES)))
+        await scene.act(Flood(leader.node, leader.group, writes))
+        before, last = last, await last_index(scene, leader)
+        writes = max(LEAST_WRITES, min(2 * (last - before), MOST_WRITES))
     return False
 
 

@@ -18,6 +18,7 @@ from nemesis.nemesis import FaultNemesis, Patience
 from nemesis.quorum import LEADERLESS
 from nemesis.scene import Scene
 from nemesis.scripts import SCRIPTS
+from nemesis.storage import FLOOD_WRITES, LEAST_WRITES
 from nemesis.successors import believes, late_acks, unaware
 from nemesis.view import Leader, View
 
@@ -52,6 +53,21 @@ class Episode:
 WITH_LEADERS = sorted(name for name, info in SCRIPTS.items() if LEADERLESS not in info.needs)
 WHERE_CLIENTS_WRITE = ("lost-answer", "power-cut", "snapshot-race", "unheard-commit", "late-acks", "deposed-leader")
 """Those of them that take any group that clients write to."""
+
+
+def test_a_log_that_takes_no_more_is_not_flooded_any_further() -> None:
+    """Seeds 41 and 44 of snapshot-race: thousands of writes stood before what clients asked for, for seconds each."""
+
+    async def scenario() -> None:
+        episode = Episode("snapshot-race", 1)
+        await episode.step("begin")
+        for _ in range(8):
+            await episode.step("step")
+        floods = [int(call.split()[2]) for call in episode.database.calls if call.startswith("flood")]
+        assert floods[:2] == [1, FLOOD_WRITES] and set(floods[2:]) == {LEAST_WRITES}, "this fake's logs never grow"
+        await episode.step("end")
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("wide", [False, True], ids=["three", "five"])
