@@ -23,6 +23,13 @@ def reads_of_several(reads: int) -> str | None:
     return f"{reads} read{'s' if reads > 1 else ''} of values that several operations wrote can't be matched."
 
 
+def values_of_nobody(values: int) -> str | None:
+    """The same where that many values were read that no operation wrote."""
+    if not values:
+        return None
+    return f"{values} value{'s' if values > 1 else ''} that no operation of the history wrote can't be placed in it."
+
+
 class Undecided(Exception):
     """Why a checker can't decide about a history, in a sentence: its verdict is `unknown`."""
 

@@ -117,6 +117,13 @@ def _own_order(rows: Columns, write: Ints, timed: Bools) -> tuple[Ints, Ints]:
     return since, settled
 
 
+def values_unwritten(rows: Columns, version: Ints | Int32s, versions: Versions) -> int:
+    """How many values were read that nobody wrote. They are older than nothing and newer than nothing: what stood there
+    before the history began, what somebody else wrote, or nothing that ever was."""
+    read = (rows["kind"] == READ) & (rows["value"] != NIL)
+    return len(np.unique(version[read & (versions.writer[version] == -1)]))
+
+
 @kernel
 def _find_writers(rows, version, invoke, writer, several):
     for row in rows:

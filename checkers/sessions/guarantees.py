@@ -23,10 +23,20 @@ from checkers.columns.versions import (
     order_by_row,
     ordered_versions,
     sorted_cells,
+    values_unwritten,
 )
 from checkers.findings import Finding, Findings
 from checkers.sessions.elements import Misplaced, misplaced
-from checkers.sessions.lists import READS_UNCLEAR, UNDECIDED, OddRows, listed_cells, repeated, whole_values
+from checkers.sessions.lists import (
+    READS_UNCLEAR,
+    UNDECIDED,
+    UNWRITTEN,
+    OddRows,
+    elements_unwritten,
+    listed_cells,
+    repeated,
+    whole_values,
+)
 from checkers.sessions.off_chain import omissions
 from checkers.sessions.read_order import read_order
 from checkers.sessions.session_order import GUARANTEES, MONOTONIC_WRITES, Events, judge_sessions
@@ -95,6 +105,9 @@ class SessionKernel:
         # The order of a session's writes is told by their own numbers, whatever values they wrote.
         unclear = _unclear_reads(table.events, table.versions) & (self.wanted != (GUARANTEES[MONOTONIC_WRITES],))
         figures |= {READS_UNCLEAR: int(unclear.sum()), UNDECIDED: _lists_undecided(table, self.wanted)}
+        cell = np.repeat(np.arange(len(table.timed)), np.diff(table.events.begin))
+        unwritten = values_unwritten(table.rows, table.events.version, table.versions)
+        figures[UNWRITTEN] = unwritten + elements_unwritten(table.rows, cell, table.chains)
         return Findings(ops, len(table.timed), counts, tuple(kept), figures=figures)
 
 

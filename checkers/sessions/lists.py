@@ -6,18 +6,22 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from checkers.columns.chains import Chains
 from checkers.columns.codes import NIL, READ, WRITE, Ints
 from checkers.columns.dense import together
 from checkers.columns.mops import Columns
 from checkers.columns.versions import APPEND, LIST_READ, Bools
 from checkers.findings import Findings
-from checkers.verdict import NO_READS, Validity, reads_of_several
+from checkers.verdict import NO_READS, Validity, reads_of_several, values_of_nobody
 
 UNDECIDED: Final = "lists_undecided"
 """The figure that counts those on lists."""
 
 READS_UNCLEAR: Final = "reads_unclear"
 """The figure that counts reads of values that several operations wrote."""
+
+UNWRITTEN: Final = "values_unwritten"
+"""The figure that counts values, and elements of lists, that were read and that nobody wrote."""
 
 
 class OddRows(NamedTuple):
@@ -52,6 +56,14 @@ def repeated(cell: Ints, item: Ints) -> Bools:
     return several
 
 
+def elements_unwritten(rows: Columns, cell: Ints, chains: Chains) -> int:
+    """How many elements of lists were read that nobody appended."""
+    append = rows["kind"] == APPEND
+    shown = np.repeat(chains.cell, np.diff(chains.begin))
+    ids, _ = together((np.concatenate((shown, cell[append])), np.concatenate((chains.items, rows["value"][append]))))
+    return len(np.setdiff1d(ids[: len(shown)], ids[len(shown) :]))
+
+
 def verdict_of(found: Findings) -> tuple[Validity, str | None]:
     """Whether the guarantees hold, and if that is unknown, why: nothing was read, or something is not judged in full.
 
@@ -62,10 +74,9 @@ def verdict_of(found: Findings) -> tuple[Validity, str | None]:
         return False, None
     if not found.figures.get("reads"):
         return "unknown", NO_READS
-    doubts = reads_of_several(found.figures.get(READS_UNCLEAR, 0)), _of_lists(found.figures.get(UNDECIDED, 0))
-    if not any(doubts):
-        return True, None
-    return "unknown", " ".join(doubt for doubt in doubts if doubt)
+    told = ((reads_of_several, READS_UNCLEAR), (_of_lists, UNDECIDED), (values_of_nobody, UNWRITTEN))
+    doubts = [doubt for say, figure in told if (doubt := say(found.figures.get(figure, 0)))]
+    return ("unknown", " ".join(doubts)) if doubts else (True, None)
 
 
 def _of_lists(undecided: int) -> str | None:

@@ -27,6 +27,7 @@ from checkers.columns.versions import (
     order_by_row,
     ordered_versions,
     sorted_cells,
+    values_unwritten,
 )
 from checkers.engines.api import Engine
 from checkers.engines.grouped import SLICES, judge_mops
@@ -35,7 +36,16 @@ from checkers.options import CheckOptions
 from checkers.quorum.judge import judge_quorum
 from checkers.quorum.reading import read_quorum_history
 from checkers.sessions.explain_pages import explain_all
-from checkers.sessions.lists import READS_UNCLEAR, UNDECIDED, listed_cells, repeated, verdict_of, whole_values
+from checkers.sessions.lists import (
+    READS_UNCLEAR,
+    UNDECIDED,
+    UNWRITTEN,
+    elements_unwritten,
+    listed_cells,
+    repeated,
+    verdict_of,
+    whole_values,
+)
 from checkers.sessions.page_elements import torn_by_elements
 from checkers.sessions.page_lists import Appends, Lengths, TornLists, torn_lists
 from checkers.sessions.page_reads import UNCLEAR, Demands, PageVisits, cell_order, cells_written, torn_reads
@@ -104,6 +114,8 @@ class PageKernel:
             "orders_undecided": len(demands.source),
             READS_UNCLEAR: table.unclear_reads(),
             UNDECIDED: len(table.lists.unjudged),
+            UNWRITTEN: values_unwritten(table.rows, table.pages.version, table.versions)
+            + elements_unwritten(table.rows, table.pages.cell, table.lists.chains),
         }
         return Findings(
             ops, table.groups, {n: c for n, c in counts.items() if c}, (*kept, *listed, *circles), figures=figures

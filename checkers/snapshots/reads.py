@@ -27,7 +27,14 @@ from checkers.columns.codes import NEVER, NIL, OK, READ, WRITE, Ints
 from checkers.columns.dense import together
 from checkers.columns.instances import Instances, make_instances
 from checkers.columns.mops import ADDRESS, Columns, MopProjection, key_of, unsupported_rows
-from checkers.columns.versions import Versions, grouped_order, order_by_row, ordered_versions, sorted_cells
+from checkers.columns.versions import (
+    Versions,
+    grouped_order,
+    order_by_row,
+    ordered_versions,
+    sorted_cells,
+    values_unwritten,
+)
 from checkers.engines.api import Engine
 from checkers.engines.grouped import Sharing, judge_mops
 from checkers.findings import Finding, Findings, refuse_unsupported
@@ -44,7 +51,7 @@ from checkers.snapshots.snapshot_order import (
     stale_reads,
 )
 from checkers.source import Source
-from checkers.verdict import Verdict, reads_of_several
+from checkers.verdict import Verdict, reads_of_several, values_of_nobody
 
 PROJECTION: Final = MopProjection(
     {"r": READ, "w": WRITE, "cas": WRITE},
@@ -78,7 +85,10 @@ def _doubt(figures: Mapping[str, int]) -> str | None:
     """Why what is not refuted is not valid either, or None."""
     if not figures.get("snapshot_reads") and not figures.get("bounded_reads"):
         return "No read that succeeded states a timestamp or a bound."
-    doubts = [reads_of_several(figures.get("reads_undecided", 0))]
+    doubts = [
+        reads_of_several(figures.get("reads_undecided", 0)),
+        values_of_nobody(figures.get("values_unwritten", 0)),
+    ]
     if untimed := figures.get("bounded_reads_untimed", 0):
         doubts.append(f"Of {untimed} bounded read{'s' if untimed > 1 else ''} the history states no times.")
     return " ".join(doubt for doubt in doubts if doubt) or None
@@ -107,6 +117,7 @@ class SnapshotKernel:
             "bounded_reads": int(table.bounded.sum()),
             "bounded_reads_untimed": int((table.bounded & ~table.timed).sum()),
             "reads_undecided": int(table.undecided().sum()),
+            "values_unwritten": table.unwritten,
         }
         return Findings(len(table.cell), table.cells, counts, tuple(_findings(table, out)), figures=figures)
 
@@ -116,7 +127,7 @@ class _ReadTable:
     """Rows sorted by cell and invocation; `asked` are reads at a timestamp, `bounded` reads with a bound, `commits`
     acknowledged writes with a timestamp; `order` is `since` and `settled` by row. `version` is of reads at a timestamp
     what they show (see `_matched`); `stamp` is by version its commit timestamp, NIL if not known. `several` says by row
-    whether several wrote its value."""
+    whether several wrote its value, `unwritten` how many values were read that nobody wrote."""
 
     rows: Columns
     cell: Ints
@@ -130,6 +141,7 @@ class _ReadTable:
     asked: np.ndarray
     bounded: np.ndarray
     commits: np.ndarray
+    unwritten: int
 
     @staticmethod
     def of(rows: Columns) -> _ReadTable:
@@ -137,6 +149,7 @@ class _ReadTable:
         version, count = together([cell, rows["value"]])
         versions, timed = ordered_versions(rows, cell, len(begin) - 1, version, count, cell)
         order, several = order_by_row(rows, version, cell, versions, timed), versions.unclear[version]
+        unwritten = values_unwritten(rows, version, versions)
         read = rows["kind"] == READ
         commits = ~read & (rows["status"] == OK) & (rows["served_ts"] != NIL)
         asked, bounded = read & (rows["requested_ts"] != NIL), read & (rows["bound"] != NIL)
@@ -145,7 +158,7 @@ class _ReadTable:
         known = commits & ~unclear[version]
         stamp[version[known]] = rows["served_ts"][known]
         shown = (version, unclear, writer, stamp)
-        return _ReadTable(rows, cell, len(begin) - 1, order, several, *shown, asked, bounded, commits)
+        return _ReadTable(rows, cell, len(begin) - 1, order, several, *shown, asked, bounded, commits, unwritten)
 
     @property
     def timed(self) -> np.ndarray:
