@@ -24,10 +24,10 @@ def reads_of_several(reads: int) -> str | None:
 
 
 def values_of_nobody(values: int) -> str | None:
-    """The same where that many values were read that no operation wrote."""
+    """The same where that many values were read that no operation wrote, or had begun to write by then."""
     if not values:
         return None
-    return f"{values} value{'s' if values > 1 else ''} that no operation of the history wrote can't be placed in it."
+    return f"{values} value{'s' if values > 1 else ''} that no operation had begun to write can't be placed in time."
 
 
 class Undecided(Exception):

@@ -118,10 +118,12 @@ def _own_order(rows: Columns, write: Ints, timed: Bools) -> tuple[Ints, Ints]:
 
 
 def values_unwritten(rows: Columns, version: Ints | Int32s, versions: Versions) -> int:
-    """How many values were read that nobody wrote. They are older than nothing and newer than nothing: what stood there
-    before the history began, what somebody else wrote, or nothing that ever was."""
-    read = (rows["kind"] == READ) & (rows["value"] != NIL)
-    return len(np.unique(version[read & (versions.writer[version] == -1)]))
+    """How many values were read that nobody wrote, or had begun to write by then. They are older than nothing and newer
+    than nothing: what stood there before the history began, what somebody else wrote, or nothing that ever was."""
+    read = np.flatnonzero((rows["kind"] == READ) & (rows["value"] != NIL))
+    writer = versions.writer[version[read]]
+    early = (writer >= 0) & (rows["complete"][read] < rows["invoke"][np.maximum(writer, 0)])
+    return len(np.unique(version[read[(writer == -1) | early]]))
 
 
 @kernel

@@ -21,6 +21,7 @@ NOBODY = {
     "two values": [w(0, 1, 1), r(2, 3, 99), r(4, 5, 98), r(6, 7, 98)],
     "an element": [appended(0, 0, 1), read(2, 1, 1, 99)],
     "an element of a list off the longest": [appended(0, 0, 1), appended(1, 0, 2), read(2, 1, 1, 2), read(4, 2, 99)],
+    "a write that had not begun": [w(0, 1, 1), r(2, 3, 99), w(4, 5, 99), r(6, 7, 99)],
     "a write that failed": [w(0, 1, 1), w(2, 3, 99, status="fail"), r(4, 5, 99)],
 }
 
@@ -30,7 +31,7 @@ NOBODY = {
 def test_what_nobody_wrote_is_never_valid(name: str, model: str, tmp_path: Path) -> None:
     verdict = judged(NOBODY[name], tmp_path, (model,))[model]
     assert verdict.valid == "unknown" and verdict.details["values_unwritten"] == (2 if name == "two values" else 1)
-    assert "no operation of the history wrote" in str(verdict.reason)
+    assert "no operation had begun to write" in str(verdict.reason)
 
 
 @pytest.mark.parametrize("model", MODELS)
