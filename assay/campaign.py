@@ -117,6 +117,11 @@ SEEDS_APART = 1_000
 """Each clean command has seeds of its own, so that one odd world does not stand for all of them."""
 
 
+def clean_commands(flaws: Sequence[str] | None) -> Sequence[Command]:
+    """Those that find the flaws of these names, each once; all of them if none is named."""
+    return CLEAN_COMMANDS if flaws is None else tuple(dict.fromkeys(command_of(FLAWS[name]) for name in flaws))
+
+
 def clean_run(command: Command, seed: int) -> RunOptions:
     """The run of a clean command for a campaign's seed."""
     return command.options(SEEDS_APART * CLEAN_COMMANDS.index(command) + seed)
@@ -242,7 +247,12 @@ def succeeded(flaws: Sequence[Flaw], seeds: Sequence[int], clean_seeds: Sequence
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what is missing and print the tables; exit code 0 if all is as it has to be."""
     parser = argparse.ArgumentParser(prog="make torture", description=__doc__)
-    parser.add_argument("--flaw", action="append", choices=list(FLAWS), help="only these flaws")
+    parser.add_argument(
+        "--flaw",
+        action="append",
+        choices=list(FLAWS),
+        help="only these; with --only clean, the commands that find them",
+    )
     parser.add_argument("--seeds", type=parse_seeds, default=range(1, 21), help="seeds for each flaw: FIRST..LAST")
     parser.add_argument("--clean-seeds", type=parse_seeds, default=range(1, 11), help="for each command without a flaw")
     parser.add_argument("--only", choices=("flaws", "clean", "tables"), help="leave the other part out, or both")
@@ -257,7 +267,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for flaw in flaws:
         hunt(flaw, chosen.seeds, record, chosen.jobs)
     if chosen.only in (None, "clean"):
-        runs = [clean_run(command, seed) for seed in chosen.clean_seeds for command in CLEAN_COMMANDS]
+        commands = clean_commands(chosen.flaw if chosen.only == "clean" else None)
+        runs = [clean_run(command, seed) for seed in chosen.clean_seeds for command in commands]
         carry_out(runs, record, chosen.jobs, "clean seeds")
     tell(chosen.seeds, chosen.clean_seeds, record)
     return 0 if succeeded(flaws, chosen.seeds, chosen.clean_seeds, record) else 1

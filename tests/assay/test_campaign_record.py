@@ -83,3 +83,9 @@ def test_the_first_seed_is_one_that_clients_saw_if_any_did() -> None:
 def test_every_command_of_a_flaw_is_a_clean_command_too() -> None:
     assert {campaign.command_of(flaw) for flaw in FLAWS.values()} <= set(campaign.CLEAN_COMMANDS)
     assert len(set(campaign.CLEAN_COMMANDS)) == len(campaign.CLEAN_COMMANDS)
+
+
+def test_named_flaws_choose_the_clean_commands_that_find_them() -> None:
+    both = campaign.clean_commands(["raft-forget-vote", "vote-before-fsync"])
+    assert both == (campaign.command_of(FLAWS["raft-forget-vote"]),), "one command finds both"
+    assert campaign.clean_commands(None) == campaign.CLEAN_COMMANDS
