@@ -13,9 +13,9 @@ from harness.rundir import RunDir
 from workloads.registry import workload
 
 
-def judge_saved_run(rundir: RunDir) -> Mapping[str, Any]:
-    """Every checker's verdict on a run, JSON-able, by name."""
-    return {name: as_object(verdict) for name, verdict in judge_run(rundir, CheckOptions(), "auto").items()}
+def judge_saved_run(rundir: RunDir, cores: int | None = None) -> Mapping[str, Any]:
+    """Every checker's verdict on a run, JSON-able, by name; found on so many cores (None: all)."""
+    return {name: as_object(verdict) for name, verdict in judge_run(rundir, CheckOptions(cores=cores), "auto").items()}
 
 
 def judge_run(rundir: RunDir, options: CheckOptions, engine: str) -> dict[str, Verdict]:

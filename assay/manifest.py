@@ -163,9 +163,9 @@ class Judges:
     def _judge(self, rows: Sequence[ManifestRow]) -> None:
         """Judge lines of one file and model."""
         source = self._open(rows[0])
-        chosen = choose_engine(self._request.engine, source, self._request.options.spark)
-        engine = self._engines.setdefault(chosen.name, chosen)
         options = self._request.options
+        chosen = choose_engine(self._request.engine, source, options.spark, options.cores)
+        engine = self._engines.setdefault(chosen.name, chosen)
         asked = [row.consistency or options.consistency for row in rows]
         verdicts = judge_source_by_each(source, rows[0].model, engine, options, asked)
         self._ahead |= {row.line: verdict for row, verdict in zip(rows, verdicts, strict=True)}

@@ -25,6 +25,7 @@ from checkers.compile_all import compile_all, compile_for_executors
 from checkers.compile_cache import kernels_directory
 from harness.atomic_write import atomic_write, scratch_folder
 from harness.errors import HarnessError, UnwritableError, UserError
+from harness.real.cores import usable_cores
 
 NEEDED: Final = ("pyspark", "numba", "numpy", "pyarrow", "pandas", "msgspec")
 """What workers import, besides what these need."""
@@ -45,7 +46,7 @@ def pack_command(to: Path, overwrite: bool) -> str:
     """Compile what is not compiled yet, write the archive, and say what it is; raises as `pack` does."""
     _require_place(to, overwrite)
     with working("compiling kernels") as told, scratch_folder("pack") as folder:
-        processes = len(os.sched_getaffinity(0))
+        processes = usable_cores()
         if compile_all(processes) and compile_all(processes):  # the second time there is nothing left, if all was kept
             place = kernels_directory()
             raise UnwritableError(

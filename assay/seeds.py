@@ -14,6 +14,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from tempfile import mkdtemp
@@ -24,6 +25,7 @@ from assay.options import RunOptions
 from harness.arrow import without_pandas
 from harness.errors import HarnessError, UserError
 from harness.invariants import CHECKER
+from harness.real.cores import usable_cores
 from harness.rundir import RunDir, adopt
 from harness.spec import Silent
 from harness.stopping import end_runs_from_now_on, in_charge, signals_held
@@ -89,16 +91,17 @@ def parse_seeds(text: str) -> range:
     return range(low, high + 1)
 
 
-def run_seed(options: RunOptions, keep: Keep = Keep.FINDINGS) -> SeedResult:
-    """One run; what `keep` names is saved in its store, with a report unless it is valid. Raises UserError for
-    options that no run can be made of, and nothing else: a failure of the harness is a result."""
+def run_seed(options: RunOptions, keep: Keep = Keep.FINDINGS, cores: int | None = None) -> SeedResult:
+    """One run, judged on so many cores (None: all); what `keep` names is saved in its store, with a report unless it is
+    valid. Raises UserError for options that no run can be made of, and nothing else: a failure of the harness is a
+    result."""
     began_s = time.process_time()
     ends, scratch = in_charge(), None
     try:
         options.store.mkdir(parents=True, exist_ok=True)
         scratch = Path(mkdtemp(prefix=_scratch_of(os.getpid()), dir=options.store))
         with nullcontext() if ends is None else ends.run():
-            result = _run_in(scratch, options, keep)
+            result = _run_in(scratch, options, keep, cores)
     except UserError:
         raise
     except Exception as error:  # noqa: BLE001  the other seeds go on, and this one is not lost
@@ -119,11 +122,12 @@ def _scratch_of(process: int) -> str:
     return f".seed-{process}-"
 
 
-def _run_in(scratch: Path, options: RunOptions, keep: Keep) -> SeedResult:
+def _run_in(scratch: Path, options: RunOptions, keep: Keep, cores: int | None) -> SeedResult:
     from assay.compose import carry_out
     from assay.judging import judge_saved_run
 
-    finished = carry_out(options, judge_saved_run, Silent(), datetime.now(), _nobody, scratch)
+    judge = partial(judge_saved_run, cores=cores)
+    finished = carry_out(options, judge, Silent(), datetime.now(), _nobody, scratch)
     verdict, rundir = finished.outcome.verdict, finished.outcome.rundir
     if finished.outcome.interrupted and verdict.overall != "invalid":
         raise KeyboardInterrupt
@@ -193,8 +197,9 @@ def run_all(runs: Iterable[RunOptions], jobs: int, keep: Keep = Keep.FINDINGS) -
 
 def _until_broken(runs: Sequence[RunOptions], jobs: int, keep: Keep) -> Iterator[SeedResult]:
     """Results in order, up to the first that a dead process has taken along."""
+    cores = max(1, usable_cores() // jobs)
     with _pool(jobs) as pool:
-        futures = [pool.submit(run_seed, options, keep) for options in runs]
+        futures = [pool.submit(run_seed, options, keep, cores) for options in runs]
         try:
             for future in futures:
                 yield future.result()

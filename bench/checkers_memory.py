@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,6 +37,9 @@ SMALL_VALUES: Final = 5
 WARM: Final = 20_000
 
 
+R = TypeVar("R")
+
+
 class Metered(Source):
     """A source that adds up the bytes of what it hands out; the last column list it was asked for counts."""
 
@@ -47,6 +50,16 @@ class Metered(Source):
         for batch in Source.batches(self, columns):
             total += batch.nbytes
             yield batch
+        READ[tuple(columns)] = total
+
+    def mapped(self, columns: Sequence[str], work: Callable[[pa.RecordBatch], R], threads: int) -> Iterator[R]:
+        def sized(batch: pa.RecordBatch) -> tuple[int, R]:
+            return batch.nbytes, work(batch)
+
+        total = 0
+        for size, found in Source.mapped(self, columns, sized, threads):
+            total += size
+            yield found
         READ[tuple(columns)] = total
 
 
@@ -95,20 +108,20 @@ HISTORIES: Final[Mapping[str, Callable[[int, Path], None]]] = {
 }
 
 
-def _judge(model: str, path: Path) -> None:
+def _judge(model: str, path: Path, cores: int | None) -> None:
     source = Metered(path, "parquet", pq.read_metadata(path).num_rows, saved=open_saved(path))
-    verdict = judge_source(source, model, LocalEngine(), CheckOptions(settings=settings(model)))
+    verdict = judge_source(source, model, LocalEngine(cores), CheckOptions(settings=settings(model)))
     if verdict.valid is not True:
         raise SystemExit(f"{model}: {verdict.valid} {verdict.reason or ''}")
 
 
-def child(model: str, warm: Path, path: Path) -> None:
+def child(model: str, warm: Path, path: Path, cores: int | None) -> None:
     """What the parent prints."""
-    _judge(model, warm)
+    _judge(model, warm, cores)
     Path("/proc/self/clear_refs").write_text("5")
     READ.clear()
     before = status_bytes("VmRSS")
-    _judge(model, path)
+    _judge(model, path, cores)
     grown, read = status_bytes("VmHWM") - before, sum(READ.values())
     words = f"{model:<16} columns {read / 1e6:7.1f} MB, peak {grown / 1e6:7.1f} MB above {before / 1e6:.0f} MB"
     sys.stdout.write(f"{words}: {grown / read:.2f} times\n")
@@ -119,10 +132,11 @@ def main() -> None:
     parser.add_argument("--operations", type=int, default=1_000_000)
     parser.add_argument("--model", choices=tuple(HISTORIES), action="append")
     parser.add_argument("--folder", type=Path, help="where histories are kept between runs")
+    parser.add_argument("--cores", type=int, help="how many cores judge, else all")
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
-        child(arguments.child[0], Path(arguments.child[1]), Path(arguments.child[2]))
+        child(arguments.child[0], Path(arguments.child[1]), Path(arguments.child[2]), arguments.cores)
         return
     sys.stdout.write(f"machine: {machine()}\n")
     with tempfile.TemporaryDirectory() as scratch:
@@ -135,7 +149,8 @@ def main() -> None:
                     HISTORIES[model](count, path)
             sys.stdout.flush()
             command = [sys.executable, "-m", "bench.checkers_memory", "--child", model, *map(str, paths)]
-            subprocess.run(command, check=True)
+            cores = [] if arguments.cores is None else ["--cores", str(arguments.cores)]
+            subprocess.run([*command, *cores], check=True)
 
 
 if __name__ == "__main__":

@@ -50,7 +50,8 @@ def check_run(
         if model not in MODELS:
             raise UserError(f"There is no model {model!r}; the models are {', '.join(MODELS)}.")
     source = open_source(path, format, verify=False)
-    chosen = choose_engine(engine, source, options.spark if options else None)
+    options = options or CheckOptions()
+    chosen = choose_engine(engine, source, options.spark, options.cores)
     try:
         chosen.verify(source)
         return {model: judge_source(source, model, chosen, options) for model in models}

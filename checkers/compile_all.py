@@ -7,12 +7,13 @@ compiled; kernels that are compiled already take a few seconds.
 from __future__ import annotations
 
 import multiprocessing
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Final
+
+from harness.real.cores import usable_cores
 
 _FIRST: Final = ("multi-register", "list-append", "rw-register", "register", "isolation", "fifo-queue", "lin-set")
 """Models that take longest."""
@@ -113,7 +114,7 @@ def _judge(path: Path, model: str) -> None:
 def main() -> None:
     """Compile with all processors."""
     print("compiling kernels, which takes about a minute (once)", flush=True)
-    compile_all(len(os.sched_getaffinity(0)))
+    compile_all(usable_cores())
 
 
 if __name__ == "__main__":

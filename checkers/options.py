@@ -14,7 +14,8 @@ class CheckOptions:
     """`failed_cas` says what a failed compare-and-set tells (None: what the format says); `consistency` what must hold
     (None: the model's own); `explain` how many instances of each anomaly are explained; `time_limit_s` and
     `memory_mib` bound searches, past which the answer is unknown; `debug` keeps tracebacks of crashed checkers;
-    `settings` are a model's own (`ModelInfo.settings`), as text; `spark` says where Spark runs, if it judges."""
+    `settings` are a model's own (`ModelInfo.settings`), as text; `spark` says where Spark runs, if it judges, and
+    `cores` how many the in-process engine works on (None: all that this process may use)."""
 
     failed_cas: FailedCas | None = None
     consistency: str | None = None
@@ -24,3 +25,4 @@ class CheckOptions:
     debug: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
     spark: SparkOptions = field(default_factory=SparkOptions)
+    cores: int | None = None

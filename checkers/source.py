@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -14,6 +14,9 @@ import pyarrow.compute as pc
 from harness.columns import DICTIONARY_KEY, FOREIGN_BASE, SCHEMA
 from harness.history.address import Place
 from harness.history.saved import ADDRESS_COLUMNS, BATCH_ROWS, HistoryReader
+from harness.real.cores import in_order
+
+R = TypeVar("R")
 
 FailedCas: TypeAlias = Literal["observed", "absent"]
 """What a failed compare-and-set says: it completed and found another value, or it never took place."""
@@ -84,6 +87,12 @@ class Source:
             return
         assert self.saved is not None
         yield from self.saved.batches(columns)
+
+    def mapped(self, columns: Sequence[str], work: Callable[[pa.RecordBatch], R], threads: int) -> Iterator[R]:
+        """What `work` makes of each batch of `batches`, in order; done by so many threads at once."""
+        if self.saved is not None and threads > 1:
+            return self.saved.mapped(columns, work, threads)
+        return in_order(work, self.batches(columns), threads, ahead=2 * threads)
 
     def require_whole(self) -> None:
         """Raise UserError if the Parquet file can't be read to its end, which may be what a checker died of."""

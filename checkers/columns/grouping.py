@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,7 @@ import numpy.typing as npt
 from checkers.columns.codes import Ints, RegisterColumns
 from checkers.columns.projection import Flat, is_zero
 from checkers.compiled import kernel
+from harness.real.cores import in_order
 
 
 class KeyedOps(NamedTuple):
@@ -57,8 +58,9 @@ def _key_ids(flat: Flat) -> tuple[Ints, int]:
     return ids, count
 
 
-def group(flat: Flat) -> KeyedOps:
-    """Sort by key, keeping the order of invocation within keys; linear in the number of operations."""
+def group(flat: Flat, threads: int = 1) -> KeyedOps:
+    """Sort by key, keeping the order of invocation within keys; linear in the number of operations. Columns are moved
+    by so many threads."""
     ids, count = _key_ids(flat)
     if count == 1:
         order: npt.NDArray[np.int64] | slice = slice(None)
@@ -71,7 +73,7 @@ def group(flat: Flat) -> KeyedOps:
         offsets = np.concatenate((fill[used], [len(ids)]))
         order = np.empty(len(ids), np.int64)
         _place_rows(ids, fill[:-1].copy(), order)
-    return _gathered(flat, order, offsets.astype(np.int64))
+    return _gathered(flat, order, offsets.astype(np.int64), threads)
 
 
 def slices(keyed: KeyedOps, rows: int) -> Iterator[KeyedOps]:
@@ -89,9 +91,13 @@ def slices(keyed: KeyedOps, rows: int) -> Iterator[KeyedOps]:
         begin = end
 
 
-def _gathered(flat: Flat, order: npt.NDArray[np.int64] | slice, offsets: Ints) -> KeyedOps:
+def _gathered(flat: Flat, order: npt.NDArray[np.int64] | slice, offsets: Ints, threads: int) -> KeyedOps:
     firsts = offsets[:-1] if isinstance(order, slice) else order[offsets[:-1]]
     addresses = np.stack([part[firsts] for part in flat.address], axis=1)
-    kind = flat.kind[order].view(np.uint8)
-    value, expected, invoke, complete = (c[order] for c in (flat.value, flat.expected, flat.invoke, flat.complete))
-    return KeyedOps(addresses, RegisterColumns(offsets, kind, value, expected, invoke, complete))
+    columns: list[npt.NDArray[Any]] = [flat.kind, flat.value, flat.expected, flat.invoke, flat.complete]
+
+    def gathered(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return column[order]
+
+    kind, value, expected, invoke, complete = in_order(gathered, columns, threads)
+    return KeyedOps(addresses, RegisterColumns(offsets, kind.view(np.uint8), value, expected, invoke, complete))

@@ -17,6 +17,7 @@ from checkers.findings import Findings, Key
 from checkers.source import Source
 
 if TYPE_CHECKING:
+    from checkers.engines.local import LocalEngine
     from checkers.engines.spark import SparkEngine
 
 R = TypeVar("R")
@@ -63,7 +64,7 @@ class Work(Protocol[R_co]):
     """What is done otherwise in one process than by many tasks, with the same result. The engine picks the way, so
     nobody asks which engine there is."""
 
-    def here(self) -> R_co:
+    def here(self, local: LocalEngine) -> R_co:
         """The result, by this process alone."""
 
     def on_spark(self, spark: SparkEngine) -> R_co:

@@ -25,13 +25,13 @@ def fits_locally(source: Source) -> bool:
     return source.rows * _BYTES_PER_OPERATION < memory // 2
 
 
-def choose_engine(name: str, source: Source, spark: SparkOptions | None = None) -> Engine:
+def choose_engine(name: str, source: Source, spark: SparkOptions | None = None, cores: int | None = None) -> Engine:
     """The engine of that name; `auto` is Spark where a master is named, else local for what fits comfortably or where
-    there is no Java, else Spark."""
+    there is no Java, else Spark. The local one works on so many cores (None: all that this process may use)."""
     if name not in ENGINES:
         raise UserError(f"There is no engine {name!r}; the engines are {', '.join(ENGINES)}.")
     if name == "spark" or (name == "auto" and spark is not None and spark.names_a_master):
         return SparkEngine(spark)
     if name == "auto" and not fits_locally(source) and shutil.which("java") is not None:
         return SparkEngine(spark)
-    return LocalEngine()
+    return LocalEngine(cores)

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from checkers.engines.api import Engine
 from checkers.engines.exchange import MOST_BUCKETS, buckets_of
+from checkers.engines.local import LocalEngine
 from checkers.engines.shuffle import EXPANDED, FINER, run_batches_on_spark, run_plan
 from checkers.engines.spark import SparkEngine
 from checkers.source import Source, top_level
@@ -75,10 +76,10 @@ class _OfBatches(Generic[P]):
     source: Source
     flow: BatchFlow[P]
 
-    def here(self) -> P:
+    def here(self, local: LocalEngine) -> P:
         flow, columns = self.flow, self.flow.columns
         whole = top_level(columns)
-        return flow.combine([flow.kernel(batch.select(whole)) for batch in self.source.batches(columns)])
+        return flow.combine(list(local.mapped(self.source, columns, lambda batch: flow.kernel(batch.select(whole)))))
 
     def on_spark(self, spark: SparkEngine) -> P:
         flow = self.flow
@@ -113,9 +114,9 @@ class _OfGroups(Generic[P]):
     least_buckets: int
     expanded: int
 
-    def here(self) -> P:
+    def here(self, local: LocalEngine) -> P:
         flow = self.flow
-        parts = [flow.flatten(batch) for batch in self.source.batches(flow.columns)]
+        parts = list(local.mapped(self.source, flow.columns, flow.flatten))
         rows = pa.Table.from_batches(parts, schema=flow.schema)
         parts.clear()
         rows = _sorted(rows, (*flow.keys, *flow.order))

@@ -16,10 +16,12 @@ from checkers.columns.mops import Columns, MopProjection, flatten_mops, joined
 from checkers.engines.api import Engine
 from checkers.engines.components import COMPONENT, judge_components
 from checkers.engines.exchange import MOST_BUCKETS, split, united
+from checkers.engines.local import LocalEngine
 from checkers.engines.shuffle import EXPANDED, FINER, most_held, rows_held, run_plan
 from checkers.engines.spark import SparkEngine
 from checkers.findings import Findings, merged
 from checkers.source import Source
+from harness.real.cores import in_order
 
 MopKernel: TypeAlias = Callable[[Columns], Findings]
 """Judges whole groups, their rows in any order; picklable, for workers call it too."""
@@ -63,9 +65,13 @@ _BYTES_PER_ROW: Final = 512
 _ROWS_PER_BUCKET: Final = 1 << 19
 """Operations in a bucket, whose micro-operations a kernel judges at once."""
 
-_SLICES: Final = 16
-_ROWS_PER_SLICE: Final = 1 << 16
+_SLICES: Final = 128
+_ROWS_PER_SLICE: Final = 1 << 15
 """In-process a kernel's work is split into so many parts, or fewer that have so many operations each."""
+
+_SHARE_JUDGED: Final = 4
+"""Threads judge at most this part of all at once; and no more of them than judge half of that in slices of equal size,
+for they are not."""
 
 
 class Sharing(NamedTuple):
@@ -112,23 +118,46 @@ class _OfMops:
     explain: int
     sharing: Sharing
 
-    def here(self) -> Findings:
+    def here(self, local: LocalEngine) -> Findings:
         if self.sharing.in_slices:
-            return merged(self._slice_by_slice(), self.explain)
-        parts = [flatten_mops(batch, self.projection) for batch in self.source.batches(self.projection.columns)]
+            return merged(self._slice_by_slice(local), self.explain)
+        parts = list(local.mapped(self.source, self.projection.columns, self._flattened))
         rows = joined(parts, self.projection)
         parts.clear()
         return merged([self.kernel(rows)], self.explain)
 
-    def _slice_by_slice(self) -> Iterator[Findings]:
+    def _flattened(self, batch: pa.RecordBatch) -> Columns:
+        return flatten_mops(batch, self.projection)
+
+    def _slice_by_slice(self, local: LocalEngine) -> Iterator[Findings]:
         """The kernel's findings bucket by bucket; rows wait for their turn as few bytes."""
         buckets = max(1, min(_SLICES, -(-self.source.rows // _ROWS_PER_SLICE)))
         parts: dict[int, list[bytes]] = {0: []}
-        for batch in self.source.batches(self.projection.columns):
-            for bucket, data in split(flatten_mops(batch, self.projection), self.keys, buckets):
+
+        def dealt(batch: pa.RecordBatch) -> list[tuple[int, bytes]]:
+            return list(split(self._flattened(batch), self.keys, buckets))
+
+        for found in local.mapped(self.source, self.projection.columns, dealt):
+            for bucket, data in found:
                 parts.setdefault(bucket, []).append(data)
-        while parts:
-            yield self.kernel(united(parts.popitem()[1], self.projection.names))
+        return self._judged(local, list(parts.values()))
+
+    def _judged(self, local: LocalEngine, slices: list[list[bytes]]) -> Iterator[Findings]:
+        """What the kernel finds in each slice, which is given back once it is judged. What is judged at once is at most
+        a share of all, by its bytes, or one slice."""
+        whole, count = sum(map(_size, slices)), len(slices)
+        threads = max(1, min(local.threads(self.source.rows), count // (2 * _SHARE_JUDGED)))
+        slices.reverse()
+
+        def wide(part: list[bytes]) -> bool:
+            return _size(part) * threads * _SHARE_JUDGED > whole
+
+        def judged(part: list[bytes]) -> Findings:
+            rows = united(part, self.projection.names)
+            part.clear()
+            return self.kernel(rows)
+
+        return in_order(judged, (slices.pop() for _ in range(count)), threads, alone=wide)
 
     def on_spark(self, spark: SparkEngine) -> Findings:
         parts = spark.parts(self.source.rows, _ROWS_PER_BUCKET, 4)
@@ -148,6 +177,10 @@ class _OfMops:
         plan = MopPlan(self.projection, dealer, self.kernel, self.explain, held)
         buckets = min(parts, dealer.most_buckets)
         return run_plan(spark, self.source, plan, buckets, expanded=self.sharing.expanded)
+
+
+def _size(part: list[bytes]) -> int:
+    return sum(map(len, part))
 
 
 @dataclass(frozen=True, slots=True)

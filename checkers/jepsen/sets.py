@@ -106,7 +106,7 @@ def problems_of(table: pa.Table) -> tuple[tuple[int, str], ...]:
 
 @dataclass(frozen=True, slots=True)
 class SetFlow:
-    """See `Flow`. Of each batch only the last read of each object goes on: no other can be the final one."""
+    """See `Flow`. Of each batch only the elements of each object's last read go on: no other can be the final one."""
 
     explain: int
     columns: tuple[str, ...] = COLUMNS
@@ -116,14 +116,15 @@ class SetFlow:
 
     def flatten(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         found = read_set_rows(batch)
-        reads = _last_reads(found)
-        listed = reads[found.mops.listed[reads]]
+        last = _last_reads(found)
+        listed = last[found.mops.listed[last]]
         places, which = spread(found.mops.list_start[listed], found.mops.list_stop[listed])
-        rows = np.concatenate((found.adds, reads, listed[which], found.unknown))
-        sizes = (len(found.adds), len(reads), len(which), len(found.unknown))
+        rows = np.concatenate((found.adds, found.reads, listed[which], found.unknown))
+        sizes = (len(found.adds), len(found.reads), len(which), len(found.unknown))
         kind = np.repeat(np.array([ADD, READ, ITEM, UNSUPPORTED], np.int8), sizes)
         value = found.mops.value[rows]
         value[kind == ITEM] = found.mops.items[places]
+        value[kind == READ] = found.operations.invoke[found.mops.of[found.reads]]  # so they share out
         return _flat_rows(found, rows, kind, value)
 
     def judge(self, rows: pa.Table) -> Findings:

@@ -5,6 +5,7 @@ A search gives its kernels some work at a time, and looks at the clock and for r
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,6 +32,9 @@ _GRACE: Final = 0.25
 
 _SHORT: Final = 16
 """A short stretch is a first one divided by so much."""
+
+_SHARE: Final = 64
+"""What any search may have at once of its memory is divided by so much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +81,46 @@ class Driven:
     why: str | None
 
 
+class _Turn:
+    """A search's turn to take more than `_SHARE` of its memory: of the searches that threads of this process do at
+    once, one has it, to its end. Of the others each has a share, so that all together take little more than one."""
+
+    _taken: Final = threading.Lock()
+
+    def __init__(self, memory_bytes: int) -> None:
+        self._memory_bytes, self._mine, self.waited_s = memory_bytes, False, 0.0
+
+    def make_room(self, run: SearchRun, answer: int) -> bool:
+        """See `SearchRun`; waits for the turn where it takes one, and the seconds count for nobody."""
+        if run.make_room(answer, self._memory_bytes // _SHARE):
+            return True
+        if not self._mine:
+            began = time.perf_counter()
+            self._mine = self._taken.acquire()
+            self.waited_s += time.perf_counter() - began
+        return run.make_room(answer, self._memory_bytes)
+
+    def end(self) -> None:
+        """Leave it to another."""
+        if self._mine:
+            self._taken.release()
+
+
 def drive(run: SearchRun, keys: int, budget: Budget, stuck: Ints) -> Driven:
     """Search all keys; one that takes too much is left, and those behind it are searched all the same: what is refuted
     there stays refuted. Time counts from the first stop on, when all is compiled."""
+    turn = _Turn(budget.memory_bytes)
+    try:
+        return _driven(run, keys, budget, stuck, turn)
+    finally:
+        turn.end()
+
+
+def _driven(run: SearchRun, keys: int, budget: Budget, stuck: Ints, turn: _Turn) -> Driven:
     cursor, left, why = run.cursor, dict[int, int](), None
     deadline, end, work = np.inf, np.inf, run.first_work
     while (answer := run.go_on(work, stuck)) != DONE:
-        now = time.perf_counter()
+        now = time.perf_counter() - turn.waited_s
         deadline = min(deadline, now + budget.time_s)
         late = now > deadline
         if late:
@@ -93,7 +130,7 @@ def drive(run: SearchRun, keys: int, budget: Budget, stuck: Ints) -> Driven:
             work = run.first_work // _SHORT if late else min(2 * work, _MOST_WORK)
             given_up = late and not cursor.fresh
         else:
-            given_up = not run.make_room(answer, budget.memory_bytes)
+            given_up = not turn.make_room(run, answer)
             what = "states" if answer == STORE_FULL else "configurations"
             if given_up:
                 why = why or f"the search needs more than its {budget.memory_bytes / 2**20:.0f} MiB of {what}"

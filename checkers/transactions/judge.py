@@ -8,6 +8,7 @@ from functools import cache
 from typing import Final
 
 from checkers.engines.api import Engine
+from checkers.engines.local import LocalEngine
 from checkers.engines.spark import SparkEngine
 from checkers.options import CheckOptions
 from checkers.settings import initial_setting
@@ -94,8 +95,8 @@ class _Inference:
     explain: int
     sources: int
 
-    def here(self) -> Inferred:
-        return infer_in_process(self.source, self.model, self.sources, self.explain)
+    def here(self, local: LocalEngine) -> Inferred:
+        return infer_in_process(self.source, self.model, self.sources, self.explain, local.threads(self.source.rows))
 
     def on_spark(self, spark: SparkEngine) -> Inferred:
         return infer_on_spark(self.source, spark, self.model, self.sources, self.orders, self.explain)

@@ -60,10 +60,12 @@ class InProcess(NamedTuple):
         return _found(self, orders, explain)
 
 
-def infer_in_process(source: Source, model: str, sources: int, explain: int) -> InProcess:
+def infer_in_process(source: Source, model: str, sources: int, explain: int, threads: int = 1) -> InProcess:
     """What the accesses of a list-append or rw-register history say; `sources` are those of registers' version orders
-    (`txn_register.ORDER_…` added up)."""
-    return _in_lists(source, explain) if model == "list-append" else _in_registers(source, sources, explain)
+    (`txn_register.ORDER_…` added up). The history is read by so many threads."""
+    if model == "list-append":
+        return _in_lists(source, explain, threads)
+    return _in_registers(source, sources, explain, threads)
 
 
 def find_in_lists(source: Source, orders: int, explain: int) -> Found:
@@ -76,18 +78,18 @@ def find_in_registers(source: Source, orders: int, sources: int, explain: int) -
     return _in_registers(source, sources, explain).found(orders, explain)
 
 
-def _in_lists(source: Source, explain: int) -> InProcess:
+def _in_lists(source: Source, explain: int, threads: int = 1) -> InProcess:
     reader = ListReader(max(1, explain))
-    txns = take_all(reader, read_all(source, LIST_APPEND))
+    txns = take_all(reader, read_all(source, LIST_APPEND, threads))
     edges, problem = reader.infer()
     inferred = InProcess(txns, edges, reader.addresses, reader.out, LIST_CLASSES)
     _refuse_problem(source, "append", inferred, problem)
     return inferred
 
 
-def _in_registers(source: Source, sources: int, explain: int) -> InProcess:
+def _in_registers(source: Source, sources: int, explain: int, threads: int = 1) -> InProcess:
     reader = RegisterReader(max(1, explain))
-    txns = take_all(reader, read_all(source, RW_REGISTER))
+    txns = take_all(reader, read_all(source, RW_REGISTER, threads))
     edges, problem = reader.infer(sources)
     inferred = InProcess(txns, edges, reader.addresses, reader.out, REGISTER_CLASSES)
     _refuse_problem(source, "write", inferred, problem)

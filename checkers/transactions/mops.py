@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -159,10 +160,9 @@ def _without(mops: Mops, dropped: Bools) -> Mops:
     )
 
 
-def read_all(source: Source, dialect: Dialect) -> Iterator[tuple[Txns, Mops]]:
-    """All batches of a history, in order of invocation."""
-    for batch in source.batches(COLUMNS):
-        yield read_batch(source, dialect, batch)
+def read_all(source: Source, dialect: Dialect, threads: int = 1) -> Iterator[tuple[Txns, Mops]]:
+    """All batches of a history, in order of invocation, read ahead by so many threads."""
+    return source.mapped(COLUMNS, partial(read_batch, source, dialect), threads)
 
 
 class Reader(Protocol):

@@ -17,6 +17,7 @@ from harness.env.docker.images import can_make_base, image_is_built, image_spec
 from harness.env.docker.leftovers import clean_leftovers
 from harness.errors import HarnessError, UserError
 from harness.ports import Clock
+from harness.real.cores import usable_cores
 
 WANTED_JAVA = 17
 WANTED_CORES = 2
@@ -172,7 +173,7 @@ def _counted(number: int, noun: str) -> str:
 async def examine(clock: Clock, build_image: bool = False) -> MachineFacts:
     """Probe this machine; a node is tried in a container if its image is there or may be built. Never raises."""
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     try:
         client = connect_engine()
     except UserError as error:

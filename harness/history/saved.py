@@ -9,12 +9,13 @@ and picklable whatever the history's length, for workers read the manifest thems
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 import numpy as np
@@ -26,6 +27,9 @@ from harness.errors import UNDECODABLE, UserError
 from harness.history.address import Place, info, is_folder, names_in, one_line, opened
 from harness.history.seal import KEY as SEAL_KEY
 from harness.history.seal import Seal, check_seal, footer_is_whole, read_seal
+from harness.real.cores import in_order
+
+R = TypeVar("R")
 
 MANIFEST: Final = "manifest.json"
 PART_KEY: Final = b"assay.history.part"
@@ -35,6 +39,11 @@ ADDRESS_COLUMNS: Final = ("table", "partition", "row", "column")
 """What addresses a cell."""
 
 BATCH_ROWS: Final = 1 << 17
+
+_LEAST_BATCH_ROWS: Final = 1 << 13
+
+_MOST_READ_AT_ONCE: Final = 1 << 16
+"""Operations in row groups that one thread reads."""
 
 _MANIFEST_VERSION: Final = 1
 TEXTS: Final = ("type", "f", "error_class", "mode")
@@ -145,6 +154,38 @@ class HistoryReader:
         for part, own in self._located(wanted):
             coded = [name for name in texts if name in columns]
             yield from self._of_part(part, own, list(columns), coded, batch_rows)
+
+    def mapped(
+        self, columns: Sequence[str], work: Callable[[pa.RecordBatch], R], threads: int, groups: range | None = None
+    ) -> Iterator[R]:
+        """What `work` makes of each batch, in order. So many threads read and work on row groups at once, in batches so
+        small that all together hold about as much as one of `batches`; a large row group is read by this thread."""
+        rows = max(_LEAST_BATCH_ROWS, BATCH_ROWS // (2 * threads))
+
+        def of_several(read: range | pa.RecordBatch) -> deque[R]:
+            batches = self.batches(columns, read, rows) if isinstance(read, range) else (read,)
+            return deque(work(batch) for batch in batches)
+
+        wanted = groups if groups is not None else range(self.manifest.groups)
+        for found in in_order(of_several, self._read_at_once(columns, wanted, rows), threads, ahead=threads):
+            while found:
+                yield found.popleft()
+
+    def _read_at_once(self, columns: Sequence[str], groups: range, rows: int) -> Iterator[range | pa.RecordBatch]:
+        """The row groups, small ones several together, large ones as batches of so many operations."""
+        begin, held = groups.start, 0
+        for group in groups:
+            more = self.rows_of(range(group, group + 1))
+            if held + more > _MOST_READ_AT_ONCE and begin < group:
+                yield range(begin, group)
+                begin, held = group, 0
+            if more > _MOST_READ_AT_ONCE:
+                yield from self.batches(columns, range(group, group + 1), rows)
+                begin = group + 1
+            else:
+                held += more
+        if begin < groups.stop:
+            yield range(begin, groups.stop)
 
     def groups_of(self, piece: int, pieces: int) -> range:
         """The row groups of one of so many pieces of about equal size."""

@@ -101,7 +101,7 @@ def _fields(options: RunOptions) -> dict[str, object]:
     return {name: getattr(options, name) for name in RunOptions.__dataclass_fields__}
 
 
-def _die_at_two(options: RunOptions, keep: Keep) -> SeedResult:
+def _die_at_two(options: RunOptions, keep: Keep, cores: int | None = None) -> SeedResult:
     if options.seed == 2:
         os.kill(os.getpid(), signal.SIGKILL)
     return SeedResult(options, "valid")
@@ -120,8 +120,22 @@ def test_a_process_that_dies_costs_its_own_seed_only(monkeypatch: pytest.MonkeyP
     assert "died" in results[1].reasons[0]
 
 
-def _tell_process(options: RunOptions, keep: Keep) -> SeedResult:
+def _tell_process(options: RunOptions, keep: Keep, cores: int | None = None) -> SeedResult:
     return SeedResult(options, "valid", (str(os.getpid()),))
+
+
+def _tell_cores(options: RunOptions, keep: Keep, cores: int | None = None) -> SeedResult:
+    return SeedResult(options, "valid", (str(cores),))
+
+
+@pytest.mark.parametrize(("jobs", "cores"), [(1, "None"), (2, "2"), (3, "1"), (6, "1")])
+def test_processes_share_the_cores_on_which_runs_are_judged(
+    jobs: int, cores: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seeds, "run_seed", _tell_cores)
+    monkeypatch.setattr(seeds, "usable_cores", lambda: 5)
+    results = list(run_all([RunOptions("register", seed=seed) for seed in range(1, 4)], jobs))
+    assert {result.reasons for result in results} == {(cores,)}
 
 
 @pytest.mark.timeout(60)

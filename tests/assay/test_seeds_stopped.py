@@ -28,8 +28,8 @@ async def spin(self, timeout_s):
         pass
 
 
-def run_in(scratch, options, keep):
-    return real(scratch, options, keep) if options.seed <= SPINNERS else seeds.SeedResult(options, "valid")
+def run_in(scratch, options, keep, cores):
+    return real(scratch, options, keep, cores) if options.seed <= SPINNERS else seeds.SeedResult(options, "valid")
 
 
 real = seeds._run_in
