@@ -23,9 +23,9 @@ from typing import Any
 from assay import subprocesses
 from assay.options import RunOptions
 from harness.arrow import without_pandas
+from harness.env.cores import usable_cores
 from harness.errors import HarnessError, UserError
 from harness.invariants import CHECKER
-from harness.real.cores import usable_cores
 from harness.rundir import RunDir, adopt
 from harness.spec import Silent
 from harness.stopping import end_runs_from_now_on, in_charge, signals_held

@@ -20,6 +20,7 @@ from checkers.api import check
 from checkers.columns.codes import CAS, NIL, READ, WRITE, RegisterColumns
 from checkers.columns.grouping import KeyedOps, group
 from checkers.columns.projection import concatenated, flatten
+from checkers.engines.local import LocalEngine
 from checkers.importers.detect import open_source
 from checkers.linearizability.driver import Budget
 from checkers.linearizability.registers.judge import RegisterKernel, projection
@@ -72,13 +73,13 @@ def repeated_values(operations: int, keys: int, clients: int) -> KeyedOps:
 
 def searched(operations: int) -> None:
     """Non-unique values: the search, after compilation, without loading."""
-    kernel = RegisterKernel(CheckOptions().explain, Budget())
+    kernel, engine = RegisterKernel(CheckOptions().explain, Budget()), LocalEngine()
     kernel(repeated_values(1000, 10, 10))
     for keys, clients in ((operations // 100, 10), (1, 10), (1, 50)):
         many = operations if keys > 1 else operations // 10
         keyed = repeated_values(many, keys, clients)
         begin = time.perf_counter()
-        found = kernel(keyed)
+        found = engine.judge_grouped(keyed, kernel, kernel.explain)
         seconds = time.perf_counter() - begin
         if found.counts or found.undecided:
             sys.exit(f"wrong verdict: {found}")
@@ -94,10 +95,11 @@ def loaded(operations: int, keys: int = 100) -> None:
         source = open_source(path)
         batches = source.batches(asked.columns(source.key_columns()))
         flat = concatenated([flatten(batch, asked) for batch in batches])
-    kernel, times = RegisterKernel(CheckOptions().explain, Budget()), []
+    kernel, engine, times = RegisterKernel(CheckOptions().explain, Budget()), LocalEngine(), []
     for _ in range(6):
         begin = time.perf_counter()
-        found = kernel(group(flat))
+        keyed = group(flat, engine.threads(operations))
+        found = engine.judge_grouped(keyed, kernel, kernel.explain)
         times.append(time.perf_counter() - begin)
         if found.counts or found.undecided:
             sys.exit(f"wrong verdict: {found}")

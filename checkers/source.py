@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from harness.columns import DICTIONARY_KEY, FOREIGN_BASE, SCHEMA
+from harness.env.cores import in_order
 from harness.history.address import Place
 from harness.history.saved import ADDRESS_COLUMNS, BATCH_ROWS, HistoryReader
-from harness.real.cores import in_order
 
 R = TypeVar("R")
 

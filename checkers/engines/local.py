@@ -19,7 +19,7 @@ from checkers.engines.api import TALLIED, KeyedKernel, R, Tally, Work, tally_of,
 from checkers.findings import Findings, merged
 from checkers.importers.integrity import verify_here
 from checkers.source import Source
-from harness.real.cores import in_order, usable_cores
+from harness.env.cores import in_order, usable_cores
 
 P = TypeVar("P")
 
@@ -63,7 +63,10 @@ class LocalEngine:
         return 1
 
     def judge_keys(self, source: Source, projection: Projection, kernel: KeyedKernel, explain: int) -> Findings:
-        keyed = group(self._read(source, projection), self.threads(source.rows))
+        return self.judge_grouped(group(self._read(source, projection), self.threads(source.rows)), kernel, explain)
+
+    def judge_grouped(self, keyed: KeyedOps, kernel: KeyedKernel, explain: int) -> Findings:
+        """What the kernel finds in operations that are loaded and grouped, merged; on all cores."""
         rows = len(keyed.columns.kind)
         most = max(_LEAST_JUDGED, rows // _SHARE_JUDGED)
         threads = min(self.threads(rows), most // _ROWS_PER_CALL)

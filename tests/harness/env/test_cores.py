@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.real.cores import in_order, usable_cores
+from harness.env.cores import in_order, usable_cores
 
 MINE = len(os.sched_getaffinity(0))
 
@@ -51,7 +51,7 @@ def test_quotas_of_control_groups_count(
 
 
 def test_affinity_counts() -> None:
-    program = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); from harness.real.cores import *; "
+    program = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); from harness.env.cores import *; "
     program += "print(usable_cores())"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "1\n" and 1 <= usable_cores() <= MINE
@@ -142,7 +142,7 @@ def test_whoever_leaves_early_leaves_no_thread_at_work() -> None:
 def test_an_interrupt_waits_for_no_thread() -> None:
     program = """
 import sys, time
-from harness.real.cores import in_order
+from harness.env.cores import in_order
 def work(part):
     print("at it", flush=True)
     time.sleep(600)
