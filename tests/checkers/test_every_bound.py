@@ -108,6 +108,7 @@ HARMLESS = {
     "linearizability:WIDER": "the same",
     "linearizability:WIDEST_BEAM": "the same",
     "linearizability:PAST": "the same",
+    "linearizability:_SHARE": "past its share of the memory a search waits for its turn, and then has all of it",
     "linearizability:KEPT": "the same: marks of where a search goes back to",
     "sessions:_LARGE": "in a kernel: from which size on rows are found by bisection",
     "transactions:STATES": "in a kernel: how many states a walk has, all of them",
