@@ -7,7 +7,6 @@ what it has; the tables are of all that the file knows.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import tempfile
 from collections import Counter
@@ -23,6 +22,7 @@ from assay.campaign_record import CampaignOutcome, CampaignRecord, outcome_of, s
 from assay.options import RunOptions, validate
 from assay.seeds import Keep, SeedResult, parse_seeds, run_all
 from cluster.flaws import FLAWS, LONG_TAILS, Flaw
+from harness.env.cores import usable_cores
 from harness.provenance import provenance
 from nemesis.asked import split
 from nemesis.catalogs import TABLES_MADE
@@ -236,12 +236,11 @@ def clean_outcomes(seeds: Sequence[int], record: CampaignRecord) -> tuple[Campai
 
 
 def succeeded(flaws: Sequence[Flaw], seeds: Sequence[int], clean_seeds: Sequence[int], record: CampaignRecord) -> bool:
-    """Every flaw found; every clean seed valid."""
+    """Every flaw found that was hunted, every clean seed valid; and there was something."""
     hunted = [record.of(flawed_options(flaw, seed).command() for seed in seeds) for flaw in flaws]
+    missed = [outcomes for outcomes in hunted if outcomes and not any(each.found for each in outcomes)]
     clean = clean_outcomes(clean_seeds, record)
-    return all(any(each.found for each in outcomes) for outcomes in hunted) and all(
-        outcome.overall == "valid" for outcome in clean
-    )
+    return any((*hunted, clean)) and not missed and all(outcome.overall == "valid" for outcome in clean)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -258,13 +257,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", choices=("flaws", "clean", "tables"), help="leave the other part out, or both")
     parser.add_argument("--record", type=Path, default=Path("store/torture.jsonl"), help="the file of outcomes")
     parser.add_argument("--commit", help="with --only tables: what was recorded at this commit, not at the present one")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time")
+    parser.add_argument("--jobs", type=int, default=usable_cores(), help="processes at a time")
     chosen = parser.parse_args(arguments)
     if chosen.commit is not None and chosen.only != "tables":
         parser.error("runs are made at the present commit: --commit goes with --only tables")
     record = CampaignRecord(chosen.record, chosen.commit or provenance()["git_commit"])
-    flaws = [FLAWS[name] for name in chosen.flaw or FLAWS] if chosen.only in (None, "flaws") else []
-    for flaw in flaws:
+    flaws = [FLAWS[name] for name in chosen.flaw or FLAWS] if chosen.only != "clean" else []
+    for flaw in flaws if chosen.only != "tables" else ():
         hunt(flaw, chosen.seeds, record, chosen.jobs)
     if chosen.only in (None, "clean"):
         commands = clean_commands(chosen.flaw if chosen.only == "clean" else None)

@@ -124,7 +124,8 @@ class SetFlow:
         kind = np.repeat(np.array([ADD, READ, ITEM, UNSUPPORTED], np.int8), sizes)
         value = found.mops.value[rows]
         value[kind == ITEM] = found.mops.items[places]
-        value[kind == READ] = found.operations.invoke[found.mops.of[found.reads]]  # so they share out
+        # Tasks share a set's rows out by `value` (`ElementFlow`): by their numbers reads don't all come to one.
+        value[kind == READ] = found.operations.invoke[found.mops.of[found.reads]]
         return _flat_rows(found, rows, kind, value)
 
     def judge(self, rows: pa.Table) -> Findings:

@@ -121,8 +121,9 @@ class _Crew(Generic[P, R]):
         future: Future[R] = Future()
         self._asked.put((part, future))
         if len(self._threads) < self._most:
-            self._threads.append(threading.Thread(target=self._toil, name="assay-core", daemon=True))
-            self._threads[-1].start()
+            thread = threading.Thread(target=self._toil, name="assay-core", daemon=True)
+            thread.start()
+            self._threads.append(thread)
         return future
 
     def end(self, wait: bool) -> None:

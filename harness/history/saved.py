@@ -155,9 +155,7 @@ class HistoryReader:
             coded = [name for name in texts if name in columns]
             yield from self._of_part(part, own, list(columns), coded, batch_rows)
 
-    def mapped(
-        self, columns: Sequence[str], work: Callable[[pa.RecordBatch], R], threads: int, groups: range | None = None
-    ) -> Iterator[R]:
+    def mapped(self, columns: Sequence[str], work: Callable[[pa.RecordBatch], R], threads: int) -> Iterator[R]:
         """What `work` makes of each batch, in order. So many threads read and work on row groups at once, in batches so
         small that all together hold about as much as one of `batches`; a large row group is read by this thread."""
         rows = max(_LEAST_BATCH_ROWS, BATCH_ROWS // (2 * threads))
@@ -166,15 +164,14 @@ class HistoryReader:
             batches = self.batches(columns, read, rows) if isinstance(read, range) else (read,)
             return deque(work(batch) for batch in batches)
 
-        wanted = groups if groups is not None else range(self.manifest.groups)
-        for found in in_order(of_several, self._read_at_once(columns, wanted, rows), threads, ahead=threads):
+        for found in in_order(of_several, self._read_at_once(columns, rows), threads, ahead=threads):
             while found:
                 yield found.popleft()
 
-    def _read_at_once(self, columns: Sequence[str], groups: range, rows: int) -> Iterator[range | pa.RecordBatch]:
+    def _read_at_once(self, columns: Sequence[str], rows: int) -> Iterator[range | pa.RecordBatch]:
         """The row groups, small ones several together, large ones as batches of so many operations."""
-        begin, held = groups.start, 0
-        for group in groups:
+        begin, held, stop = 0, 0, self.manifest.groups
+        for group in range(stop):
             more = self.rows_of(range(group, group + 1))
             if held + more > _MOST_READ_AT_ONCE and begin < group:
                 yield range(begin, group)
@@ -184,8 +181,8 @@ class HistoryReader:
                 begin = group + 1
             else:
                 held += more
-        if begin < groups.stop:
-            yield range(begin, groups.stop)
+        if begin < stop:
+            yield range(begin, stop)
 
     def groups_of(self, piece: int, pieces: int) -> range:
         """The row groups of one of so many pieces of about equal size."""

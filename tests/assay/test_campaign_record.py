@@ -89,3 +89,19 @@ def test_named_flaws_choose_the_clean_commands_that_find_them() -> None:
     both = campaign.clean_commands(["raft-forget-vote", "vote-before-fsync"])
     assert both == (campaign.command_of(FLAWS["raft-forget-vote"]),), "one command finds both"
     assert campaign.clean_commands(None) == campaign.CLEAN_COMMANDS
+
+
+@pytest.mark.parametrize("only", [["--only", "tables"], ["--only", "tables", "--flaw", "double-apply"]])
+def test_a_record_of_nothing_is_no_success(tmp_path: Path, only: list[str]) -> None:
+    """The tables of no run at all ended with 0."""
+    assert campaign.main(["--record", str(tmp_path / "record"), "--commit", "c", *only]) == 1
+
+
+@pytest.mark.parametrize(("anomalies", "code"), [((), 1), (("nonlinearizable",), 0)])
+def test_tables_of_a_flaw_that_nothing_found_are_no_success(
+    tmp_path: Path, anomalies: tuple[str, ...], code: int
+) -> None:
+    record = CampaignRecord(tmp_path / "record", "c")
+    command = campaign.flawed_options(FLAWS["double-apply"], 1).command()
+    record.add(outcome(command, "invalid" if anomalies else "valid", anomalies=anomalies))
+    assert campaign.main(["--record", str(tmp_path / "record"), "--commit", "c", "--only", "tables"]) == code
