@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from harness.columns import DICTIONARY_KEY, FOREIGN_BASE, SCHEMA
 from harness.env.cores import in_order
 from harness.history.address import Place
+from harness.history.breadth import Breadth, breadth_of_rows
 from harness.history.saved import ADDRESS_COLUMNS, BATCH_ROWS, HistoryReader
 
 R = TypeVar("R")
@@ -98,6 +99,14 @@ class Source:
         """Raise UserError if the Parquet file can't be read to its end, which may be what a checker died of."""
         for _ in self.batches(SCHEMA.names):
             pass
+
+    @property
+    def breadth(self) -> Breadth:
+        """How much there is to read and to judge."""
+        if self.table is not None:
+            return breadth_of_rows(self.table)
+        assert self.saved is not None
+        return self.saved.breadth()
 
     def key_columns(self) -> tuple[str, ...]:
         """The parts of cells' addresses that can differ from zero, as far as is known; the partition always."""

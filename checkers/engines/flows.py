@@ -18,7 +18,7 @@ import pyarrow as pa
 from checkers.engines.api import Engine
 from checkers.engines.exchange import MOST_BUCKETS, buckets_of
 from checkers.engines.local import LocalEngine
-from checkers.engines.shuffle import EXPANDED, FINER, run_batches_on_spark, run_plan
+from checkers.engines.shuffle import EXPANDED, FINER, Room, buckets_by_room, run_batches_on_spark, run_plan
 from checkers.engines.spark import SparkEngine
 from checkers.source import Source, top_level
 
@@ -124,10 +124,19 @@ class _OfGroups(Generic[P]):
 
     def on_spark(self, spark: SparkEngine) -> P:
         flow, source = self.flow, self.source
-        buckets = min(max(self.least_buckets, spark.parts(source.rows, _ROWS_PER_BUCKET)), MOST_BUCKETS)
+        parts = max(self.least_buckets, spark.parts(source.rows, _ROWS_PER_BUCKET))
+        buckets = min(max(parts, buckets_by_room(spark, source, _room_of(flow), self.expanded)), MOST_BUCKETS)
         plan = FlowPlan(flow, self.combine)
         found: P | None = run_plan(spark, source, plan, buckets, whole=self.whole, expanded=self.expanded)
         return self.combine([flow.judge(flow.schema.empty_table())]) if found is None else found
+
+
+def _room_of(flow: Flow[Any]) -> Room:
+    """Flat rows are of micro-operations and of elements of lists, where a flow reads them, or else of operations."""
+    each = 8 * len(flow.schema)
+    mops = [column for column in flow.columns if column.startswith("mops")]
+    values = any(column == "mops" or column.startswith("mops.list.element.values") for column in mops)
+    return Room(0 if mops else each, each if mops else 0, each if values else 0)
 
 
 def leaves_cores_idle(engine: Engine, source: Source, flow: Flow[P]) -> bool:

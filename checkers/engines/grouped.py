@@ -17,7 +17,7 @@ from checkers.engines.api import Engine
 from checkers.engines.components import COMPONENT, judge_components
 from checkers.engines.exchange import MOST_BUCKETS, split, united
 from checkers.engines.local import LocalEngine
-from checkers.engines.shuffle import EXPANDED, FINER, most_held, rows_held, run_plan
+from checkers.engines.shuffle import EXPANDED, FINER, Room, buckets_by_room, most_held, rows_held, run_plan
 from checkers.engines.spark import SparkEngine
 from checkers.findings import Findings, merged
 from checkers.source import Source
@@ -64,6 +64,9 @@ _BYTES_PER_ROW: Final = 512
 
 _ROWS_PER_BUCKET: Final = 1 << 19
 """Operations in a bucket, whose micro-operations a kernel judges at once."""
+
+_ROOM: Final = Room(mop=48, value=8)
+"""A micro-operation has a dozen columns, most of them narrow. Elements go once for each chain of lists."""
 
 _SLICES: Final = 128
 _ROWS_PER_SLICE: Final = 1 << 15
@@ -160,7 +163,9 @@ class _OfMops:
         return in_order(judged, (slices.pop() for _ in range(count)), threads, alone=wide)
 
     def on_spark(self, spark: SparkEngine) -> Findings:
-        parts = spark.parts(self.source.rows, _ROWS_PER_BUCKET, 4)
+        room = _ROOM if self.projection.list_kinds else _ROOM._replace(value=0)
+        by_room = buckets_by_room(spark, self.source, room, self.sharing.expanded)
+        parts = max(spark.parts(self.source.rows, _ROWS_PER_BUCKET, 4), by_room)
         found: Findings | None
         if self.sharing.linked and parts > 1:
             found = self._by_component(spark, min(parts, MOST_BUCKETS))

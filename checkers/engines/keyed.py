@@ -15,7 +15,7 @@ from checkers.columns.mops import Columns
 from checkers.columns.projection import FLAT, Flat, Projection, concatenated, flatten, places_of
 from checkers.engines.api import KeyedKernel
 from checkers.engines.exchange import MOST_BUCKETS, split, united
-from checkers.engines.shuffle import FINER, most_bytes, most_held, rows_held, run_sieved
+from checkers.engines.shuffle import FINER, Room, buckets_by_room, most_bytes, most_held, rows_held, run_sieved
 from checkers.engines.spark import SparkEngine
 from checkers.engines.split_keys import Splitter, judge_split
 from checkers.findings import Findings, Key, merged
@@ -29,6 +29,9 @@ _ROWS_PER_SPLIT: Final = 1 << 19
 
 _BYTES_PER_ROW: Final = 256
 """What an operation takes while it is split, generously: its columns as they were read, joined, narrowed and moved."""
+
+_ROOM: Final = Room(row=40)
+"""Of the columns of an operation most are narrow."""
 
 ROWS_PER_CALL: Final = 1 << 18
 """A kernel call gets about so many operations (whole keys), which bounds what it needs besides the columns."""
@@ -44,7 +47,8 @@ def judge_keys_on_spark(
     engine: SparkEngine, source: Source, projection: Projection, kernel: KeyedKernel, explain: int
 ) -> Findings:
     """See `Engine.judge_keys`."""
-    buckets = min(engine.parts(source.rows, _ROWS_PER_BUCKET), MOST_BUCKETS)
+    parts = max(engine.parts(source.rows, _ROWS_PER_BUCKET), buckets_by_room(engine, source, _ROOM))
+    buckets = min(parts, MOST_BUCKETS)
     plan = KeyPlan(projection, source.key_columns(), kernel, explain, most_held(engine, _BYTES_PER_ROW))
     with engine.reader(source) as reader:
         found, crowded = run_sieved(engine, source, reader, plan, KeySieve(), buckets)

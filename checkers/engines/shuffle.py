@@ -9,18 +9,22 @@ history's order, so a group with most of the operations costs no more than other
 from __future__ import annotations
 
 import pickle
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from checkers.engines.exchange import MOST_BUCKETS
 from checkers.engines.spark import SparkEngine, mapped
 from checkers.findings import Key
 from checkers.source import Source, top_level
 from checkers.verdict import Undecided
 from harness.errors import HarnessError
+from harness.history.breadth import Breadth
 from harness.history.saved import HistoryReader
 
 _ROWS_PER_PIECE: Final = 1 << 19
@@ -89,6 +93,24 @@ def most_bytes(engine: SparkEngine, expanded: int = EXPANDED) -> int:
     return engine.task_bytes() // expanded
 
 
+class Room(NamedTuple):
+    """Bytes that an operation, each of its micro-operations and each element of their lists take in a shuffle,
+    generously."""
+
+    row: int = 0
+    mop: int = 0
+    value: int = 0
+
+    def of(self, breadth: Breadth) -> int:
+        """All of them together."""
+        return sum(each * count for each, count in zip(self, breadth, strict=True))
+
+
+def buckets_by_room(engine: SparkEngine, source: Source, room: Room, expanded: int = EXPANDED) -> int:
+    """Into so many buckets a history has to fall at least: a task takes what is twice as large as the others, too."""
+    return max(1, min(MOST_BUCKETS, -(-2 * room.of(source.breadth) // max(1, most_bytes(engine, expanded)))))
+
+
 def most_held(engine: SparkEngine, row_bytes: int) -> int:
     """Rows that a task reads before it splits them, at most, if each takes so many bytes until they are split."""
     return engine.task_bytes() // row_bytes
@@ -131,7 +153,9 @@ def judge_strings(engine: SparkEngine, split: Any, plan: Plan, buckets: int, *, 
 
 
 def _judged(engine: SparkEngine, split: Any, plan: Plan, judge: _Judge, buckets: int) -> Told:
-    return answer(engine, mapped(split.repartition(buckets, "bucket"), judge, "found binary"), plan.combine, buckets)
+    # In order of buckets, so that a task holds one at a time.
+    met = split.repartition(buckets, "bucket").sortWithinPartitions("bucket", "piece")
+    return answer(engine, mapped(met, judge, "found binary"), plan.combine, buckets)
 
 
 def run_batches_on_spark(
@@ -168,9 +192,14 @@ class Told(NamedTuple):
 def combined(told: list[Told], combine: Callable[[list[Any]], Any]) -> Told:
     """Several answers as one."""
     found = [each.found for each in told if each.found is not None]
-    skipped = sorted({reason for each in told for reason in each.skipped})[:_MOST_REASONS]
+    skipped = alike(reason for each in told for reason in each.skipped)[:_MOST_REASONS]
     crowded = frozenset(key for each in told for key in each.crowded)
     return Told(combine(found) if found else None, tuple(skipped), crowded)
+
+
+def alike(reasons: Iterable[str]) -> list[str]:
+    """Of reasons that differ in their numbers alone one is enough."""
+    return sorted({re.sub(r"\d+", "", reason): reason for reason in sorted(reasons)}.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,27 +225,34 @@ def message(bucket: int, piece: int, data: bytes) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=["bucket", "piece", "data"])
 
 
+def _rows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, bytes]]:
+    """The rows of batches (SCHEMA), one by one."""
+    for batch in batches:
+        for at in range(batch.num_rows):
+            bucket, piece, data = (column[at].as_py() for column in batch.columns)
+            yield bucket, piece, data
+
+
 @dataclass(frozen=True, slots=True)
 class _Judge:
+    """Judges buckets one after the other; rows come in order of buckets and pieces."""
+
     plan: Plan
     most_bytes: int
     whole: bool = False
     sieve: Sieve | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        buckets: dict[int, _Bucket] = {}
-        for batch in batches:
-            for bucket, piece, data in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                if bucket not in buckets:
-                    buckets[bucket] = _Bucket(self.plan, self.sieve, self.most_bytes)
-                buckets[bucket].add(piece, data)
-        told = list[Told]()
-        while buckets:
-            _, mine = buckets.popitem()
-            told += [Told(self.plan.judge(parts)) for parts in mine.given()]
-            told.append(Told(None, self._left_out(mine), mine.crowded))
-        if told:
-            yield packed(combined(told, self.plan.combine))
+        told: Told | None = None
+        for _, rows in groupby(_rows_of(batches), key=lambda row: row[0]):
+            bucket = _Bucket(self.plan, self.sieve, self.most_bytes)
+            for _, piece, data in rows:
+                bucket.add(piece, data)
+            found = [Told(self.plan.judge(parts)) for parts in bucket.given()]
+            found.append(Told(None, self._left_out(bucket), bucket.crowded))
+            told = combined([*([told] if told else []), *found], self.plan.combine)
+        if told is not None:
+            yield packed(told)
 
     def _left_out(self, bucket: _Bucket) -> tuple[str, ...]:
         reasons = tuple(TOO_LARGE.format(size, self.most_bytes) for size in bucket.left_out)

@@ -134,7 +134,10 @@ def verdict_of(model: str, source: Source, engine: Engine, consistency: str, fou
     if valid is True and found.orderless:
         valid, reason = "unknown", "No transaction depends on another or follows it, so there is nothing to judge."
     if valid is True and not found.whole:
-        valid, reason = "unknown", "So many transactions are tied by cycles that they were not searched to the end."
+        valid, reason = (
+            "unknown",
+            "So many transactions run at a time, or are tied by cycles, that they were not searched to the end.",
+        )
     weakest, stronger = ruled_out(counts)
     details = {"consistency": consistency, **found.figures} | ({"allowed": allowed} if allowed else {})
     if unwritten := found.figures.get("reads_of_unwritten_values"):

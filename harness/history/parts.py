@@ -16,6 +16,7 @@ from harness.atomic_write import atomic_write, no_scratch, scratch_folder
 from harness.columns import DICTIONARY_KEY, SCHEMA, SCHEMA_VERSION, VERSION_KEY
 from harness.errors import UnwritableError, UserError
 from harness.history.address import Address, Place, exists, file_system, is_folder, names_in, one_line
+from harness.history.breadth import breadth_of_file, breadth_of_rows
 from harness.history.saved import (
     ADDRESS_COLUMNS,
     MANIFEST,
@@ -64,7 +65,8 @@ def write_history(
     part_rows: int = PART_ROWS,
     dictionary: Dictionary = b"[]",
 ) -> int:
-    """Write batches of the history table in order of invocation, a row group each, and return the number of rows.
+    """Write batches of the history table in order of invocation, a row group each (several if operations are broad),
+    and return the number of rows.
 
     At a path, what fits into one part is one file, and what does not is a folder of parts; at an address it is always a
     folder. It appears whole or not at all: the manifest is written last. `dictionary` are the interned foreign values
@@ -175,7 +177,9 @@ class _PartsWriter:
             with parquet_writer(path, SCHEMA.with_metadata(plain)) as writer:
                 while following is not None and told.rows + following.num_rows <= self._part_rows:
                     batch = following.cast(SCHEMA.with_metadata(plain))
-                    writer.write_batch(batch, row_group_size=max(1, batch.num_rows))
+                    writer.write_batch(
+                        batch, row_group_size=breadth_of_rows(batch).rows_at_once(max(1, batch.num_rows))
+                    )
                     told.add(batch)
                     following = next(source, None)
                 whole = not number and following is None and not self._always
@@ -197,7 +201,9 @@ class _PartsWriter:
         varies, states = told_by_statistics(footer)
         self._varies.update(varies)
         self._states.update(states)
-        return Part(path.name, told.rows, footer.num_row_groups, told.first, told.last, told.highest, seal(path))
+        _, mops, values = breadth_of_file(footer)
+        span = (told.first, told.last, told.highest)
+        return Part(path.name, told.rows, footer.num_row_groups, *span, seal(path), mops, values)
 
     def manifest(self, parts: list[Part]) -> Manifest:
         """The manifest of the parts that were written."""

@@ -26,6 +26,7 @@ from harness.columns import DICTIONARY_KEY, LATER_COLUMNS, SCHEMA, SCHEMA_VERSIO
 from harness.env.cores import in_order
 from harness.errors import UNDECODABLE, UserError
 from harness.history.address import Place, info, is_folder, names_in, one_line, opened
+from harness.history.breadth import Breadth, breadth_of_file
 from harness.history.seal import KEY as SEAL_KEY
 from harness.history.seal import Seal, check_seal, footer_is_whole, read_seal
 
@@ -52,7 +53,7 @@ TEXTS: Final = ("type", "f", "error_class", "mode")
 
 class Part(msgspec.Struct, frozen=True):
     """One file: so many operations in so many row groups, of the given invocations and up to the `highest` event; its
-    seal, and what `Manifest.varies` and `states` say of it alone."""
+    seal; and how many micro-operations and elements of lists they have (`Breadth`; -1: only its footer says)."""
 
     file: str
     rows: int
@@ -61,6 +62,8 @@ class Part(msgspec.Struct, frozen=True):
     last: int
     highest: int
     seal: Seal
+    mops: int = -1
+    values: int = -1
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -202,6 +205,14 @@ class HistoryReader:
         """How many operations some row groups have."""
         return sum(self._footer(part).row_group(group).num_rows for part, own in self._located(groups) for group in own)
 
+    def breadth(self) -> Breadth:
+        """How much there is to read."""
+        found = Breadth()
+        for part in self.manifest.parts:
+            told = Breadth(part.rows, part.mops, part.values) if part.mops >= 0 else breadth_of_file(self._footer(part))
+            found = found.beside(told)
+        return found
+
     def groups_with(self, indices: Any, groups: range | None = None) -> Iterator[int]:
         """The row groups that may hold one of some invocation indices (sorted), by what footers say."""
         begins = np.cumsum([0, *(part.groups for part in self.manifest.parts)])
@@ -229,6 +240,10 @@ class HistoryReader:
         try:
             with self._opened(part, texts) as file:
                 lacking = LATER_COLUMNS.intersection(columns).difference(file.schema_arrow.names)
+                if any(name.startswith("mops") for name in columns):
+                    batch_rows = min(
+                        breadth_of_file(file.metadata, [group]).rows_at_once(batch_rows) for group in groups
+                    )
                 for batch in file.iter_batches(batch_rows, row_groups=groups, columns=columns):
                     yield _with_nulls(batch, lacking) if lacking else batch
         except FileNotFoundError as error:

@@ -29,6 +29,8 @@ from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.transactions.graph import cycles
 from checkers.transactions.judge import judge_list_append
+from checkers.transactions.stages import spark as transactions_on_spark
+from checkers.transactions.stages.stretches import SIZES
 from checkers.verdict import Verdict
 
 CONSISTENCIES = ("read-committed", "snapshot-isolation", "serializable", "strict-serializable")
@@ -88,6 +90,7 @@ EXPANDED_OTHERWISE = {
     "catalog": catalog.EXPANDED,
     "multi-register": objects.EXPANDED,
     "monotonic-reads": grouped.SLICES.expanded,
+    "list-append": transactions_on_spark._EXPANDED,
 }
 
 
@@ -113,6 +116,9 @@ def test_chains_of_one_key_that_one_task_does_not_take_are_unknown_unless_refute
 
 def test_what_other_buckets_of_keys_refute_stays_refuted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first bucket is just small enough; without anomalies in it nothing is said."""
+    monkeypatch.setattr(transactions_on_spark, "_EXPANDED", shuffle.EXPANDED)
+    monkeypatch.setattr(transactions_on_spark, "buckets_by_room", lambda *asked: 1)
+    monkeypatch.setattr(transactions_on_spark, "sizes_for", lambda *asked: SIZES)
     told = str(judged_by_tasks_of(100, "list-append", 0.0, 3_000, tmp_path, monkeypatch).reason)
     most = int(re.findall(r"takes (\d+) bytes", told)[0])
     clean, spoilt = (

@@ -94,13 +94,20 @@ class BucketJudge:
             if bucket < 0:
                 yield bucket_batch(list(group))
                 continue
-            told, parts = list[bytes](), list[bytes]()
+            told, parts, size = list[bytes](), list[bytes](), 0
             for row in group:
-                (told if row.piece == TIMED else parts).append(row.data)
+                if row.piece == TIMED:
+                    told.append(row.data)
+                    continue
+                size += len(row.data)
+                if size <= self.most_bytes:
+                    parts.append(row.data)
+                else:
+                    parts.clear()
             times = merged_times([unpack(data)[0] for data in told])
             yield bucket_batch([Row(TIMES, bucket, pack([np.array(times)]))])
-            if sum(map(len, parts)) > self.most_bytes:
-                reason = TOO_LARGE.format(sum(map(len, parts)), self.most_bytes)
+            if size > self.most_bytes:
+                reason = TOO_LARGE.format(size, self.most_bytes)
                 yield bucket_batch([Row(SKIPPED, bucket, reason.encode())])
             elif parts:
                 for row in self._judge(bucket, [unpack(data) for data in parts], times.usual):

@@ -23,10 +23,7 @@ from checkers.transactions.stages.stretches import (
     lay_stretches,
 )
 from checkers.transactions.stages.times import Times
-from checkers.transactions.stages.windows import WindowJudge, WindowPlan, WindowSplit
-
-LEAST_STRIDE: Final = 1 << 18
-"""Windows are at least so many events long."""
+from checkers.transactions.stages.windows import EXTENTS, UNSEARCHED, WindowJudge, WindowPlan, WindowSplit
 
 _ROUNDS: Final = 64
 """Homes of loose transactions tell each other so often what changed; mostly once or twice is enough."""
@@ -91,19 +88,19 @@ class Related(NamedTuple):
         return self.cycles[orders]
 
 
-def relate(
-    inferred: Inferences, fetch: Fetch, search: Search, least_stride: int = LEAST_STRIDE, sizes: Sizes = SIZES
-) -> Related:
+def relate(inferred: Inferences, fetch: Fetch, search: Search, sizes: Sizes = SIZES) -> Related:
     """The cycles in the strong components that windows of time show."""
     usual = inferred.times.usual
     blocks, settled = _placed(inferred, sizes.a_home) if inferred.loose else (inferred.blocks, True)
-    plan = WindowPlan(usual, max(least_stride, 8 * usual))
-    shown = blocks.collect(WindowSplit(plan), WindowJudge(plan), Union(2 * usual + 1, sizes.most))
+    plan = WindowPlan(usual, max(sizes.a_window, 8 * usual))
+    judge, union = WindowJudge(plan, sizes.bytes), Union(2 * usual + 1, sizes.most)
+    told = {row.bucket: row.data for row in blocks.collect(WindowSplit(plan), judge, union)}
+    settled = settled and UNSEARCHED not in told
     nothing: ByOrders = {orders: FoundCycles() for orders in search.orders}
-    if not shown:
+    if EXTENTS not in told:
         return Related(nothing, settled)
-    stretches = lay_stretches(unpack(shown[0].data)[0], sizes, plan.overlap)
-    finder = CycleFinder(fetch, search.orders, search.explain)
+    stretches = lay_stretches(unpack(told[EXTENTS])[0], sizes, plan.overlap)
+    finder = CycleFinder(fetch, search.orders, search.explain, sizes.bytes)
     found = blocks.collect(Gatherer(plan, stretches), finder, CycleMerger(search.explain))
     return Related(nothing | (decode_cycles(found[0].data) if found else {}), stretches.whole and settled)
 

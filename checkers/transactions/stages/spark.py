@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from checkers.columns.batches import bucket_batch
 from checkers.columns.codes import NEVER
-from checkers.engines.shuffle import most_bytes
+from checkers.engines.exchange import MOST_BUCKETS
+from checkers.engines.shuffle import Room, buckets_by_room, most_bytes
 from checkers.engines.spark import SparkEngine, mapped
 from checkers.findings import NO_KEY, Finding, Findings, Key, merged
 from checkers.source import Source, rows_with
@@ -33,13 +34,22 @@ from checkers.transactions.stages.pieces import (
     encode_findings,
 )
 from checkers.transactions.stages.pipeline import Inferences, Related, Search, combined, relate
-from checkers.transactions.stages.stretches import SIZES, FoundCycles
+from checkers.transactions.stages.stretches import FoundCycles, sizes_for
 from checkers.transactions.stages.times import Times, merged_times
 from harness.errors import UserError
 from harness.history.saved import HistoryReader
 
 _ROWS_PER_PIECE: Final = 500_000
 _ROWS_PER_BUCKET: Final = 400_000
+
+_EXPANDED: Final = 8
+"""To infer from accesses takes so many times their bytes in the shuffle (`bench/task_memory.py`)."""
+
+_ROOM: Final = Room(mop=40)
+"""An access takes 34 bytes (`list-append`) or 38 in a shuffle; lists go once a piece and key, not with each read."""
+
+_READ: Final = Room(row=64, mop=160)
+"""What transactions and their accesses take where a piece is read, until they are packed."""
 
 _FEW_PARTS: Final = 8
 """The driver puts the results of so many tasks together; of more one task does."""
@@ -63,17 +73,19 @@ def infer_on_spark(
     """What the accesses of a transactional history say; see `local.infer_in_process`. `orders` are those that will be
     asked for."""
     with engine.reader(source) as reader:
+        buckets = _buckets(engine, source)
         pieces = _pieces(engine, source, reader, model, explain)
-        buckets = engine.parts(source.rows, _ROWS_PER_BUCKET, 2)
         blocks = _SparkBlocks(engine, pieces, buckets, [])
         try:
-            judged = blocks.met(BucketJudge(model, sources, explain, most_bytes(engine)), buckets)
+            judged = blocks.met(BucketJudge(model, sources, explain, most_bytes(engine, _EXPANDED)), buckets)
             told = judged.collected(ToldMerger(model, explain))
             times = merged_times([unpack(row.data)[0] for row in told if row.bucket == TIMES][:1])
             engine.skipped.extend(row.data.decode() for row in told if row.bucket == SKIPPED)
             alone = _alone(source, told, model, explain)
             inferences = Inferences(judged, alone.figures.get("loose", 0), times)
-            related = relate(inferences, _TxnReader(reader), Search(orders, explain), sizes=SIZES)
+            edges = sum(alone.figures.get(kind, 0) for kind in ("ww", "wr", "rw"))
+            sizes = sizes_for(edges, times.last + 1, engine.task_bytes())
+            related = relate(inferences, _TxnReader(reader), Search(orders, explain), sizes)
         finally:
             blocks.close()
     return OnSpark(source, alone, related, times)
@@ -105,9 +117,15 @@ def _first_told(row: Row) -> tuple[Any, ...]:
     return row.piece, row.data
 
 
+def _buckets(engine: SparkEngine, source: Source) -> int:
+    by_room = buckets_by_room(engine, source, _ROOM, _EXPANDED)
+    return min(max(engine.parts(source.rows, _ROWS_PER_BUCKET, 2), by_room), MOST_BUCKETS)
+
+
 def _pieces(engine: SparkEngine, source: Source, reader: HistoryReader, model: str, explain: int) -> Any:
-    buckets = engine.parts(source.rows, _ROWS_PER_BUCKET, 2)
-    pieces = min(engine.parts(source.rows, _ROWS_PER_PIECE, 2), max(1, reader.manifest.groups))
+    buckets = _buckets(engine, source)
+    by_room = -(-2 * _READ.of(source.breadth) // max(1, engine.task_bytes()))
+    pieces = min(max(engine.parts(source.rows, _ROWS_PER_PIECE, 2), by_room), max(1, reader.manifest.groups))
     named = Source(source.path, source.format, source.rows, initial=source.initial)
     return mapped(engine.numbers(pieces, pieces), PieceReader(named, reader, pieces, buckets, model, explain), SCHEMA)
 

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from checkers.columns.batches import bucket_batch
+from checkers.columns.codes import NEVER
 from checkers.transactions.graph.cycles import Cycles, find_cycles
 from checkers.transactions.graph.edges import Edges
 from checkers.transactions.mops import Txns
@@ -24,7 +25,15 @@ from checkers.transactions.stages.buckets import Block
 from checkers.transactions.stages.loose import Placed, only, rows_of
 from checkers.transactions.stages.packing import pack, unpack
 from checkers.transactions.stages.pieces import Row
-from checkers.transactions.stages.windows import EXTENTS, WindowPlan, dealt, merged_extents, placed
+from checkers.transactions.stages.windows import (
+    EXTENTS,
+    UNSEARCHED,
+    WindowPlan,
+    dealt,
+    merged_extents,
+    placed,
+    within,
+)
 
 CYCLES: Final = -7
 """Bucket of what goes to the driver: cycles found."""
@@ -36,15 +45,45 @@ Fetch: TypeAlias = Callable[[Any], Txns]
 class Sizes(NamedTuple):
     """How time is dealt to tasks: about `a_task` events to each, none longer in one piece than `a_piece`. Beyond `most`
     stretches those with the narrowest gaps between them become one, for the list of them travels with each task. Loose
-    edges have a home for about `a_home` of them."""
+    edges have a home for about `a_home` of them. Windows are at least `a_window` events long. What is more than
+    `bytes` of a shuffle is not searched."""
 
     a_task: int = 1 << 20
     a_piece: int = 1 << 23
     most: int = 1 << 10
     a_home: int = 1 << 20
+    a_window: int = 1 << 18
+    bytes: int = NEVER
 
 
 SIZES: Final = Sizes()
+
+_EDGE_BYTES: Final = 41
+"""What a dependency takes on its way to a search for cycles (`Block`)."""
+
+_PLACED_BYTES: Final = 73
+"""What it takes at most on its way to a window or home (`Placed`)."""
+
+_EXPANDED: Final = 8
+"""To search edges takes so many times their bytes in a shuffle."""
+
+_USUAL_EDGES: Final = 2
+"""Dependencies for each event of transactions of few micro-operations, which sizes are for."""
+
+
+def sizes_for(edges: int, events: int, task_bytes: int) -> Sizes:
+    """The sizes for so many dependencies of transactions that have so many events, and tasks of so much memory."""
+    most, each = max(1, task_bytes // _EXPANDED), max(_USUAL_EDGES, edges / max(1, events))
+    share = _USUAL_EDGES / each
+    whole = (
+        SIZES.a_task * share,
+        min(SIZES.a_piece * share, most / (_EDGE_BYTES * each)),
+        SIZES.most,
+        min(SIZES.a_home, most // _PLACED_BYTES),
+        min(SIZES.a_window * share, most / (2 * _PLACED_BYTES * each)),
+        most,
+    )
+    return Sizes(*(max(1, int(size)) for size in whole))
 
 
 class NamedCycle(msgspec.Struct, frozen=True, array_like=True):
@@ -94,17 +133,20 @@ def lay_stretches(extents: Any, sizes: Sizes, overlap: int) -> Stretches:
 
 @dataclass(frozen=True, slots=True)
 class Union:
-    """Picklable: all extents as one row of at most `most` merged ones."""
+    """Picklable: all extents as one row of at most `most` merged ones, and one row if something is UNSEARCHED."""
 
     pad: int
     most: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = [data for batch in batches for data in batch.column(2).to_pylist()]
-        if rows:
-            extents = np.concatenate([unpack(data)[0] for data in rows])
-            found = np.array(merged_extents(extents.tolist(), self.pad), np.int64)
-            yield bucket_batch([Row(EXTENTS, 0, pack([_coarser(found, self.most)]))])
+        rows = list(rows_of(batches))
+        shown = [unpack(row.data)[0] for row in rows if row.bucket == EXTENTS]
+        told = [Row(UNSEARCHED, 0, b"")] if len(shown) < len(rows) else []
+        if shown:
+            found = np.array(merged_extents(np.concatenate(shown).tolist(), self.pad), np.int64)
+            told.append(Row(EXTENTS, 0, pack([_coarser(found, self.most)])))
+        if told:
+            yield bucket_batch(told)
 
 
 def _coarser(extents: Any, most: int) -> Any:
@@ -154,18 +196,24 @@ class Gatherer:
 
 @dataclass(frozen=True, slots=True)
 class CycleFinder:
-    """Picklable: the cycles in the edges of whole buckets, from rows sorted by bucket."""
+    """Picklable: the cycles in the edges of whole buckets, from rows sorted by bucket. One of more than `most_bytes`
+    is not searched."""
 
     fetch: Fetch
     orders: tuple[int, ...]
     explain: int
+    most_bytes: int = NEVER
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _, group in groupby(rows_of(batches), key=lambda row: row.bucket):
-            edges, hashes, ids = edges_of([Block(*unpack(row.data)) for row in group])
-            txns = self.fetch(ids)
-            found = {n: _named(find_cycles(edges, txns, n, self.explain), hashes, ids) for n in self.orders}
+            rows = within(group, self.most_bytes)
+            found = dict.fromkeys(self.orders, FoundCycles(whole=False)) if rows is None else self._searched(rows)
             yield bucket_batch([Row(CYCLES, 0, msgspec.msgpack.encode(found))])
+
+    def _searched(self, rows: list[Row]) -> ByOrders:
+        edges, hashes, ids = edges_of([Block(*unpack(row.data)) for row in rows])
+        txns = self.fetch(ids)
+        return {n: _named(find_cycles(edges, txns, n, self.explain), hashes, ids) for n in self.orders}
 
 
 @dataclass(frozen=True, slots=True)

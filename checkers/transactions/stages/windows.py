@@ -37,6 +37,9 @@ from harness.errors import HarnessError
 EXTENTS: Final = -3
 """Bucket of what goes to the driver: stretches of time that may hold cycles."""
 
+UNSEARCHED: Final = -10
+"""Bucket of what goes to the driver: that a window was too large for a task."""
+
 _SPAN: Final = 4
 
 
@@ -119,18 +122,36 @@ def dealt(bucket: Any) -> Iterator[tuple[int, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class WindowJudge:
-    """Picklable: extents of the strong components in whole windows, from rows sorted by window."""
+    """Picklable: extents of the strong components in whole windows, from rows sorted by window. A window of more than
+    `most_bytes` is not searched, and said to be so (UNSEARCHED)."""
 
     plan: WindowPlan
+    most_bytes: int = NEVER
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for window, group in groupby(rows_of(batches), key=lambda row: row.bucket):
             if window == EXTENTS:
                 yield bucket_batch(list(group))
+                continue
+            rows = within(group, self.most_bytes)
+            if rows is None:
+                yield bucket_batch([Row(UNSEARCHED, 0, b"")])
             else:
-                extents = _judged([_sent(row) for row in group])
+                extents = _judged([_sent(row) for row in rows])
                 if len(extents):
                     yield bucket_batch([Row(EXTENTS, 0, pack([extents]))])
+
+
+def within(group: Iterator[Row], most_bytes: int) -> list[Row] | None:
+    """The rows, or None if they are more than so many bytes; no more are held."""
+    rows, size = list[Row](), 0
+    for row in group:
+        size += len(row.data)
+        if size <= most_bytes:
+            rows.append(row)
+        else:
+            rows.clear()
+    return rows if size <= most_bytes else None
 
 
 def _sent(row: Row) -> tuple[Any, ...]:

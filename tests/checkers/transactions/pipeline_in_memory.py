@@ -115,7 +115,7 @@ def relate_in_memory(
     times = merged_times([unpack(row.data)[0] for row in judged if row.bucket == TIMES][:1])
     blocks = MemoryBlocks([row for row in judged if row.bucket >= 0])
     inferred = Inferences(blocks, told_alone(judged).figures["loose"], times)
-    return relate(inferred, fetch, Search((orders,), 2), least_stride=stride, sizes=sizes), blocks
+    return relate(inferred, fetch, Search((orders,), 2), sizes._replace(a_window=stride)), blocks
 
 
 def _txns(table: dict[str, list[Any]]) -> Txns:
