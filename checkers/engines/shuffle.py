@@ -153,9 +153,12 @@ def judge_strings(engine: SparkEngine, split: Any, plan: Plan, buckets: int, *, 
 
 
 def _judged(engine: SparkEngine, split: Any, plan: Plan, judge: _Judge, buckets: int) -> Told:
-    # In order of buckets, so that a task holds one at a time.
-    met = split.repartition(buckets, "bucket").sortWithinPartitions("bucket", "piece")
-    return answer(engine, mapped(met, judge, "found binary"), plan.combine, buckets)
+    return answer(engine, mapped(met(split, buckets), judge, "found binary"), plan.combine, buckets)
+
+
+def met(rows: Any, parts: int) -> Any:
+    """Rows (SCHEMA) of equal buckets together, in order of buckets and pieces: a task holds one bucket at a time."""
+    return rows.repartition(parts, "bucket").sortWithinPartitions("bucket", "piece")
 
 
 def run_batches_on_spark(
@@ -225,7 +228,7 @@ def message(bucket: int, piece: int, data: bytes) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=["bucket", "piece", "data"])
 
 
-def _rows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, bytes]]:
+def rows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, bytes]]:
     """The rows of batches (SCHEMA), one by one."""
     for batch in batches:
         for at in range(batch.num_rows):
@@ -244,7 +247,7 @@ class _Judge:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         told: Told | None = None
-        for _, rows in groupby(_rows_of(batches), key=lambda row: row[0]):
+        for _, rows in groupby(rows_of(batches), key=lambda row: row[0]):
             bucket = _Bucket(self.plan, self.sieve, self.most_bytes)
             for _, piece, data in rows:
                 bucket.add(piece, data)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
 import pyarrow as pa
@@ -17,7 +18,18 @@ from checkers.columns.key_split import Rows, Zones, joined
 from checkers.columns.projection import Projection, flatten
 from checkers.engines.api import KeySplit
 from checkers.engines.exchange import scattered, split, united
-from checkers.engines.shuffle import SCHEMA, STRINGS_PER_PIECE, Told, answer, combined, message, most_bytes, packed
+from checkers.engines.shuffle import (
+    SCHEMA,
+    STRINGS_PER_PIECE,
+    Told,
+    answer,
+    combined,
+    message,
+    met,
+    most_bytes,
+    packed,
+    rows_of,
+)
 from checkers.engines.spark import SparkEngine, mapped
 from checkers.findings import Findings
 from harness.history.saved import HistoryReader
@@ -54,9 +66,9 @@ def judge_split(engine: SparkEngine, reader: HistoryReader, how: Splitter, bucke
     pieces = max(1, min(4 * engine.cores, reader.manifest.groups))
     parts = max(buckets, engine.cores)
     read = mapped(engine.numbers(pieces, pieces), _ReadPieces(reader, how, pieces, parts), SCHEMA)
-    zones = mapped(read.repartition(parts, "bucket"), _Gather(how.split), SCHEMA)
-    linked = mapped(zones.repartition(parts, "bucket"), _Link(how.split, most_bytes(engine)), SCHEMA)
-    found = mapped(linked.repartition(parts, "bucket"), _Compare(how.split), "found binary")
+    zones = mapped(met(read, parts), _Gather(how.split), SCHEMA)
+    linked = mapped(met(zones, parts), _Link(how.split, most_bytes(engine)), SCHEMA)
+    found = mapped(met(linked, parts), _Compare(how.split), "found binary")
     told = answer(engine, found, how.split.united, parts).found
     doubts = ", and ".join(sorted(told.doubts))
     if doubts:
@@ -95,9 +107,10 @@ def _telling(told: Told) -> pa.RecordBatch:
     return message(_TOLD, 0, pickle.dumps(told))
 
 
-def _by_bucket(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, bytes]]:
-    for batch in batches:
-        yield from zip(batch.column("bucket").to_pylist(), batch.column("data").to_pylist(), strict=True)
+def _by_bucket(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Iterator[bytes]]]:
+    """Each bucket with its strings, which are held by nobody else."""
+    for bucket, rows in groupby(rows_of(batches), key=lambda row: row[0]):
+        yield bucket, (data for _, _, data in rows)
 
 
 def _unpacked(parts: list[bytes]) -> Rows:
@@ -115,14 +128,11 @@ class _Gather:
     split: KeySplit
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        parts: dict[int, list[bytes]] = {}
-        for bucket, data in _by_bucket(batches):
+        for bucket, strings in _by_bucket(batches):
             if bucket == _TOLD:
-                yield message(_TOLD, 0, data)
-            else:
-                parts.setdefault(bucket, []).append(data)
-        while parts:
-            zones, chains, told = self.split.gather(_unpacked(parts.popitem()[1]))
+                yield from (message(_TOLD, 0, data) for data in strings)
+                continue
+            zones, chains, told = self.split.gather(_unpacked(list(strings)))
             yield from _ranges(zones)
             for bucket, data in scattered(chains._asdict(), -2 - chains.key):
                 yield message(bucket, 0, data)
@@ -135,19 +145,19 @@ class _Link:
     most_bytes: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        parts: dict[int, list[bytes]] = {}
-        sizes: dict[int, int] = {}
-        for bucket, data in _by_bucket(batches):
+        for bucket, strings in _by_bucket(batches):
             if bucket >= _TOLD:
-                yield message(bucket, 0, data)
+                yield from (message(bucket, 0, data) for data in strings)
                 continue
-            sizes[bucket] = sizes.get(bucket, 0) + len(data)
-            parts.setdefault(bucket, []).append(data)
-            if sizes[bucket] > self.most_bytes:
-                parts[bucket].clear()
-        for bucket, mine in parts.items():
-            if sizes[bucket] > self.most_bytes:
-                yield _telling(Told(None, (CHAINS_TOO_LARGE.format(sizes[bucket], self.most_bytes),)))
+            mine, size = list[bytes](), 0
+            for data in strings:
+                size += len(data)
+                if size <= self.most_bytes:
+                    mine.append(data)
+                else:
+                    mine.clear()
+            if size > self.most_bytes:
+                yield _telling(Told(None, (CHAINS_TOO_LARGE.format(size, self.most_bytes),)))
                 continue
             zones, told = self.split.blocks(_unpacked(mine))
             yield from _ranges(zones)
@@ -159,16 +169,15 @@ class _Compare:
     split: KeySplit
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        parts: dict[int, list[bytes]] = {}
-        told: list[Told] = []
-        for bucket, data in _by_bucket(batches):
+        total: Told | None = None
+        for bucket, strings in _by_bucket(batches):
+            told = [total] if total else []
             if bucket == _TOLD:
-                told.append(pickle.loads(data))
+                told += [pickle.loads(data) for data in strings]
             else:
-                parts.setdefault(bucket, []).append(data)
-        while parts:
-            columns = united(parts.popitem()[1], _ZONES)
-            handed = columns.pop("handed")
-            told.append(Told(self.split.compare(Rows(**columns), handed)))
-        if told:
-            yield packed(combined(told, self.split.united))
+                columns = united(list(strings), _ZONES)
+                handed = columns.pop("handed")
+                told.append(Told(self.split.compare(Rows(**columns), handed)))
+            total = combined(told, self.split.united)
+        if total is not None:
+            yield packed(total)
