@@ -46,8 +46,9 @@ class GroupStatus:
 
     `role` is `leader`, `candidate`, `follower` or `learner`; `last_index`/`last_term` are of its log's end,
     `first_index` is the lowest that no snapshot has replaced; `lease_valid` says whether it may serve reads now,
-    `lease_sequence` is of the last lease record it applied; `voters` and `learners` are server ids (see `node_of`), of
-    the configuration that the entry (`config_term`, `config_index`) set; `digest` is of the state at `applied_index`.
+    `lease_sequence` is of the last lease record it applied, `write_index` of the last entry that changed its data;
+    `voters` and `learners` are server ids (see `node_of`), of the configuration that the entry (`config_term`,
+    `config_index`) set; `digest` is of the state at `applied_index`.
     """
 
     group: str
@@ -66,6 +67,7 @@ class GroupStatus:
     config_index: int = 0
     digest: int = 0  # unknown
     lease_sequence: int = 0  # none
+    write_index: int = 0  # none
 
 
 @dataclass(frozen=True, slots=True)
@@ -471,10 +473,8 @@ class Environment(Protocol):
         """Undo every cut that `cut` made, and nothing else."""
 
     async def reachability(self) -> Mapping[tuple[str, str], bool]:
-        """For every ordered pair of nodes whether a probe sent from inside `source` arrives at `target` now.
-
-        `CLIENTS` is among them once it was cut off from a node.
-        """
+        """For every ordered pair of nodes whether a probe sent from inside `source` arrives at `target` now; `CLIENTS`
+        is among them once it was cut off from a node."""
 
     async def teardown(self) -> None:
         """Remove everything that setup made; safe to call twice and after a partial setup."""

@@ -16,7 +16,7 @@ from cluster.invariants.leases import Leases
 from cluster.invariants.log import LogInvariants
 from cluster.invariants.membership import Membership
 from cluster.invariants.reconciled import ReconciledWatch
-from cluster.invariants.states import States
+from cluster.invariants.states import States, WrittenStates
 from cluster.log.envelope import CorruptLog
 from cluster.master.catalog import Catalog
 from cluster.observer import Digested, Observer, RaftView, Readings
@@ -38,12 +38,13 @@ NO_PANIC = "no-panic"
 class GroupInvariants:
     """The invariants of one Raft group; what an earlier life of a node has told binds its later ones."""
 
-    __slots__ = ("closing", "elections", "leases", "log", "membership", "states")
+    __slots__ = ("closing", "elections", "leases", "log", "membership", "states", "written")
 
     def __init__(self, scope: Scope, kept: int) -> None:
         self.log = LogInvariants(scope, kept)
         self.elections = Elections(scope, self.log)
         self.states = States(scope, kept)
+        self.written = WrittenStates(scope)
         self.leases = Leases(scope)
         self.closing = Closing(scope)
         self.membership = Membership(scope)
@@ -155,14 +156,19 @@ class _Life(Observer):
             self._hybrid.look()
 
     def applied(self, group: str, index: int, state: Digested) -> None:
-        self._groups[group].states.applied(self._life, index, state.digest)
-        if isinstance(state, Catalog):
+        found = self._groups[group]
+        found.states.applied(self._life, index, state.digest)
+        if isinstance(state, TabletMachine):
+            found.written.applied(self._life, state.written_state)
+        elif isinstance(state, Catalog):
             self._watch.catalog.applied(self._life, index, state)
 
     def restored(self, group: str, meta: SnapshotMeta, state: Digested) -> None:
-        self._groups[group].states.applied(self._life, meta.index, state.digest)
+        found = self._groups[group]
+        found.states.applied(self._life, meta.index, state.digest)
         if isinstance(state, TabletMachine):
-            self._groups[group].closing.restored(self._life, state.closed)
+            found.written.applied(self._life, state.written_state)
+            found.closing.restored(self._life, state.closed)
 
     def served_by_lease(self, group: str, raft: RaftView, now_ns: int) -> None:
         self._groups[group].leases.served(self._life, raft, now_ns, self._clock)

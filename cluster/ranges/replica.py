@@ -155,9 +155,14 @@ class RangeReplica:
         """The Raft group's own view, once it is open."""
         if self._group is None:
             return None
-        lease = self._machine.lease
-        sequence = 0 if lease is None else lease.sequence
-        return replace(self._group.status(), schema_version=self._logged_version, lease_sequence=sequence)
+        machine = self._machine
+        sequence = 0 if machine.lease is None else machine.lease.sequence
+        return replace(
+            self._group.status(),
+            schema_version=self._logged_version,
+            lease_sequence=sequence,
+            write_index=machine.write_index,
+        )
 
     def report(self) -> TabletReport:
         """What masters are told of this replica."""

@@ -22,7 +22,7 @@ from cluster.store.parts import gathered
 from cluster.store.sessions import FORGOTTEN, SESSION_ENDED, FrozenSessions, RegisterClient, SessionRows, Sessions
 from cluster.wire.messages import ErrorReply, RequestId, SessionReply, encode
 
-SNAPSHOT_VERSION = 5
+SNAPSHOT_VERSION = 6
 
 NO_SCHEMA = AlterSchema(0, ())
 """That of a table which is addressed by integers and has no columns: in tests."""
@@ -37,6 +37,7 @@ class _Head(msgspec.Struct, frozen=True, array_like=True, tag=1):
     closed: int
     threshold: int
     schema: AlterSchema | None
+    write_index: int = 0
 
 
 class _Cells(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -77,6 +78,10 @@ OnBatch: TypeAlias = Callable[[WriteBatch, int], None]
 """Called with a batch that is about to be carried out, and with what is closed before it."""
 
 
+WrittenState: TypeAlias = tuple[int, int, int, int, int, int]
+"""The write index; digests of the store and the schema; last write, closed timestamp, threshold of the store."""
+
+
 def _ignore(*_: object) -> None:
     return None
 
@@ -88,6 +93,9 @@ class TabletMachine:
     along the log. `closed` does: nothing at or below it is applied any more (R4). `on_lease` is told of every lease
     record that is applied, `on_batch` of every batch that is not refused. `schema` is the latest that came through the
     log, None before the first (M5); `on_schema` is called when it changes.
+
+    `write_index` is the index of the last entry that changed what reads find or may find: a batch that was carried
+    out, a schema. Leases, sessions, refused commands and empty entries leave it alone (G6).
     """
 
     def __init__(
@@ -103,7 +111,7 @@ class TabletMachine:
         self.on_schema: Callable[[], None] = lambda: None
         self.lease: Lease | None = None
         self.schema: AlterSchema | None = None
-        self.last_write = self.closed = 0
+        self.last_write = self.closed = self.write_index = 0
         self._note_rare()
 
     @property
@@ -111,8 +119,14 @@ class TabletMachine:
         """64 bits of everything that a snapshot holds (G10)."""
         store, lease = self._store, self.lease
         expiration = 0 if lease is None else lease.expiration
-        head = fingerprint((self._rare_print, expiration, self.last_write, self.closed, store.threshold))
-        return head + store.digest + self._sessions.digest & MASK
+        head = (self._rare_print, expiration, self.write_index, self.last_write, self.closed, store.threshold)
+        return fingerprint(head) + store.digest + self._sessions.digest & MASK
+
+    @property
+    def written_state(self) -> WrittenState:
+        """The write index, and what changes with it alone: all but the lease and the sessions (G10)."""
+        store = self._store
+        return self.write_index, store.digest, self._schema_print, self.last_write, self.closed, store.threshold
 
     def _set_lease(self, lease: Lease | None) -> None:
         """Another lease than before, or the end of one; that its expiration moves ahead is `_carry_out`'s."""
@@ -120,8 +134,9 @@ class TabletMachine:
         self._note_rare()
 
     def _note_rare(self) -> None:
-        """Fingerprint of what changes rarely: of the schema, and of the lease but for its expiration."""
+        """Fingerprints of what changes rarely: of the schema, and with it of the lease but for its expiration."""
         lease = self.lease and msgspec.structs.replace(self.lease, expiration=Timestamp(0))
+        self._schema_print = fingerprint(self.schema)
         self._rare_print = fingerprint((lease, self.schema))
 
     # ---- what is read ----
@@ -160,12 +175,12 @@ class TabletMachine:
         """Apply one committed command; the result is an encoded reply (empty for lease commands)."""
         change: TabletCommand = decode_command(command)
         if isinstance(change, WriteBatch):
-            return self._apply_batch(change)
+            return self._apply_batch(index, change)
         if isinstance(change, RegisterClient):
             self._sessions.register(index, change)
             return encode(SessionReply(index))
         if isinstance(change, AlterSchema):
-            self._alter(change)
+            self._alter(index, change)
             return _NO_ANSWER
         if isinstance(change, AcquireLease):
             lease = acquired(self.lease, change)
@@ -183,7 +198,7 @@ class TabletMachine:
             self._set_lease(handed_over(self.lease, change))
         return _NO_ANSWER
 
-    def _apply_batch(self, batch: WriteBatch) -> bytes:
+    def _apply_batch(self, index: int, batch: WriteBatch) -> bytes:
         lease = self.lease
         if lease is None or not self._may_apply(lease, batch):
             return _refused(lease.holder if lease else None)
@@ -192,6 +207,7 @@ class TabletMachine:
         if answer is not None and not self._carried_out_twice(answer):
             return answer
         self._carry_out(lease, batch)
+        self.write_index = index
         if answer is None:
             self._sessions.record(batch.request_id, batch.answer)
         return batch.answer
@@ -221,16 +237,21 @@ class TabletMachine:
         if threshold > self._store.threshold:
             self._store.threshold = threshold
 
-    def _alter(self, schema: AlterSchema) -> None:
+    def _alter(self, index: int, schema: AlterSchema) -> None:
         """Once per version, however often it was proposed."""
         if self.schema is None or self.schema.version < schema.version:
-            self.schema = schema
-            self._note_rare()
-            self.on_schema()
+            self.write_index = index
+            self._set_schema(schema)
+
+    def _set_schema(self, schema: AlterSchema) -> None:
+        self.schema = schema
+        self._note_rare()
+        self.on_schema()
 
     def freeze(self, part_bytes: int) -> Iterator[bytes]:
         """Everything, client sessions included."""
-        head = _Head(SNAPSHOT_VERSION, self.lease, self.last_write, self.closed, self._store.threshold, self.schema)
+        times = (self.last_write, self.closed, self._store.threshold)
+        head = _Head(SNAPSHOT_VERSION, self.lease, *times, self.schema, self.write_index)
         return _parts(head, self._store.freeze(), self._sessions.freeze(), part_bytes)
 
     def restoring(self) -> Callable[[bytes], None]:
@@ -240,7 +261,7 @@ class TabletMachine:
         """
         self._old_store = self._store
         self._store, self._sessions = MvccStore(), Sessions(self._flaws)
-        self.last_write = self.closed = 0
+        self.last_write = self.closed = self.write_index = 0
         self.schema = None
         self._set_lease(None)
         return self._restore
@@ -258,7 +279,7 @@ class TabletMachine:
             raise ValueError(f"tablet snapshot of format version {part.version}; this program reads {SNAPSHOT_VERSION}")
         else:
             self._store.raise_threshold(part.threshold)
-            self.last_write, self.closed = part.last_write, part.closed
+            self.last_write, self.closed, self.write_index = part.last_write, part.closed, part.write_index
             self._set_lease(part.lease)
             if part.schema is not None:
-                self._alter(part.schema)
+                self._set_schema(part.schema)

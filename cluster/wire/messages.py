@@ -399,8 +399,9 @@ class ArmedReply(msgspec.Struct, frozen=True, tag="ArmedReply"):
 class GroupState(msgspec.Struct, frozen=True, array_like=True):
     """One replica's own view of its group; the configuration, by server ids, is the last in its log.
 
-    `digest` is of its state at `applied_index` (G10); `schema_version` is the one in a tablet's log (M5), and
-    `lease_sequence` that of the last lease record it has applied (R2), 0 where there is none.
+    `digest` is of its state at `applied_index` (G10); `schema_version` is the one in a tablet's log (M5),
+    `lease_sequence` that of the last lease record it has applied (R2), and `write_index` that of the last entry applied
+    that changed what reads find (G6), 0 where there is none.
     """
 
     group: str
@@ -420,6 +421,7 @@ class GroupState(msgspec.Struct, frozen=True, array_like=True):
     digest: int
     schema_version: int = 0
     lease_sequence: int = 0
+    write_index: int = 0
 
 
 class StreamState(msgspec.Struct, frozen=True, array_like=True):

@@ -11,6 +11,7 @@ from cluster.invariants.durable import DurableLog
 from cluster.invariants.facts import Positions
 from cluster.raft.types import Entry, EntryKind, Role
 from cluster.ranges.lease import Lease
+from cluster.ranges.tablet import TabletMachine
 from cluster.store.hlc import Hlc, Timestamp
 from harness.invariants import Breach
 
@@ -342,3 +343,23 @@ def test_a_tablet_that_is_deleted_for_good_owes_no_quorum_any_more() -> None:
         cluster.b.replica_deleted(GROUP, "b", for_good=for_good)
         cluster.a.committed(GROUP, View(1), [second])
         assert cluster.breaches == expected
+
+
+def test_what_leaves_the_write_index_alone_changes_no_data() -> None:
+    def state(write_index: int, last_write: int) -> TabletMachine:
+        machine = TabletMachine(1_000)
+        machine.write_index, machine.last_write = write_index, last_write
+        return machine
+
+    cluster = Cluster()
+    cluster.a.applied(GROUP, 5, state(5, 70))
+    cluster.a.applied(GROUP, 6, state(5, 70))
+    cluster.a.restored(GROUP, covered(8, 1), state(5, 70))
+    cluster.a.applied(GROUP, 9, state(9, 90))
+    cluster.b.restored(GROUP, covered(8, 1), state(5, 70))
+    assert cluster.breaches == []
+    assert cluster.watch.record().checked["data-at-write-index"] == 2
+    cluster.a.applied(GROUP, 10, state(9, 91))
+    cluster.b.restored(GROUP, covered(8, 1), state(5, 71))
+    found = [breach for breach in cluster.breaches if breach[0] == "data-at-write-index"]
+    assert found == [("data-at-write-index", ("a",)), ("data-at-write-index", ("b",))]

@@ -52,12 +52,15 @@ def commands(draw: st.DrawFn) -> list[bytes]:
 def test_a_restored_tablet_has_the_digest_of_the_state_it_was_taken_of(log: list[bytes], part_bytes: int) -> None:
     machine, other = TabletMachine(RETENTION_NS), TabletMachine(RETENTION_NS)
     for index, command in enumerate(log, 1):
-        before, was = frozen(machine), machine.digest
+        before, was, data = frozen(machine), machine.digest, machine.written_state
         machine.apply(index, command)
         assert (machine.digest == was) == (frozen(machine) == before)
+        assert machine.write_index in (data[0], index)
+        assert machine.write_index == index or machine.written_state == data
         restored = TabletMachine(RETENTION_NS)
         restore(restored, frozen(machine, part_bytes))
         assert restored.digest == machine.digest
+        assert restored.written_state == machine.written_state
         other.apply(index, command)
         restore(other, frozen(other, part_bytes))
         assert other.digest == machine.digest

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.ranges.commands import Put, WriteBatch
-from cluster.ranges.lease import AcquireLease, Lease, RenewLease
+from cluster.ranges.commands import AlterSchema, Put, WriteBatch
+from cluster.ranges.lease import AcquireLease, HandOverLease, Lease, RenewLease
 from cluster.ranges.tablet import TabletMachine
 from cluster.store.cells import Key, Value
-from cluster.store.hlc import ClockReading
+from cluster.store.hlc import ClockReading, Timestamp
 from cluster.store.mvcc import LATEST, NotNewest
 from cluster.store.sessions import SESSION_ENDED, RegisterClient, SessionLimits
 from cluster.wire.messages import Done, ErrorReply, Reply, RequestId, SessionReply, decode_reply, encode
@@ -181,6 +181,44 @@ def test_what_is_collected_is_closed_and_older_than_the_retention() -> None:
     assert log.machine.threshold == 30_000
 
 
+def test_the_write_index_follows_what_changes_data_and_nothing_else() -> None:
+    log = leased()
+    assert log.machine.write_index == 0, "sessions and a lease came before"
+    moving = (
+        write(1, 20_000, 5),
+        batch(2, 20_001, closed=15_000),
+        AlterSchema(1, ()),
+        batch(3, 20_003, (OTHER, 1)),
+    )
+    quiet = (
+        RenewLease(1, 20_500, DURATION),
+        write(1, 20_002, 5),
+        write(9, 20_002, 5, lease=7),
+        AlterSchema(1, ()),
+        RegisterClient(20_000, LIMITS),
+        HandOverLease(1, ClockReading(20_600), Timestamp(0), Timestamp(0)),
+        AcquireLease("b", 2, 30_000, DURATION),
+    )
+    for command in moving:
+        log.put(command)
+        assert log.machine.write_index == len(log.commands), command
+    data, state = log.machine.written_state, log.machine.digest
+    for command in quiet:
+        log.put(command)
+        assert log.machine.written_state == data, command
+    assert log.machine.digest != state
+    restored = TabletMachine(RETENTION)
+    restore(restored, frozen(log.machine))
+    assert restored.written_state == data
+
+
+def test_a_snapshot_of_another_format_version_is_refused_in_one_sentence() -> None:
+    head = msgspec.msgpack.decode(frozen(leased().machine)[0])
+    for older in ([head[0], 5, *head[2:-1]], [head[0], 7, *head[2:], "more"]):
+        with pytest.raises(ValueError, match=r"^tablet snapshot of format version \d; this program reads 6$"):
+            restore(TabletMachine(RETENTION), [encode(older)])
+
+
 def test_writes_and_renewals_move_the_expiration_and_nothing_moves_it_back() -> None:
     log = leased()
     assert log.lease.expiration == 11_000
@@ -208,6 +246,7 @@ def test_a_machine_from_a_snapshot_goes_on_exactly_like_the_one_it_was_taken_of(
     for number, (kind, client, sequence, value) in enumerate(steps):
         if number == min(cut, len(steps) - 1):
             restore(copy.machine, frozen(log.machine))
+            copy.commands = log.commands.copy()
         at = 20_000 + number
         lease = log.lease.sequence
         command: msgspec.Struct
