@@ -24,6 +24,7 @@ RETRIED_ERRORS = (
     "TRY_AGAIN",
     "SCHEMA_BEHIND",
     "TOO_STALE",
+    "INTENT_OPEN",
 )
 """Error replies that another attempt, at this or another replica, may get past."""
 

@@ -25,6 +25,7 @@ from cluster.ranges.reads import Read
 from cluster.ranges.tablet import TabletMachine
 from cluster.store.cells import Span
 from cluster.store.hlc import Timestamp
+from cluster.store.intents import OpenIntent
 from cluster.store.node_clock import NodeClock
 from cluster.waiters import NotProposed
 from cluster.wire.messages import ErrorReply, encode
@@ -41,6 +42,7 @@ def _fault(kind: str, message: str, definite: bool = True) -> bytes:
 
 _LATCH_TIMED_OUT = _fault("TIMED_OUT", "a change before this one was not decided within the deadline")
 _READ_TIMED_OUT = _fault("TIMED_OUT", "no quorum within the deadline")
+_INTENT_OPEN = _fault("INTENT_OPEN", "a transaction that is not decided yet has an intent there")
 _CHANGE_TIMED_OUT = _fault("TIMED_OUT", "no quorum within the deadline", definite=False)
 
 
@@ -138,8 +140,10 @@ class Evaluation:
         work = Evaluating(change, puts, latch, promises, promises.sequence, promises.enter(requested))
         try:
             proposed = await self._evaluate(work, self._log)
-        except BaseException:
+        except BaseException as error:
             self._dead(work)
+            if isinstance(error, OpenIntent):
+                return _INTENT_OPEN
             raise
         return await self._decided(work, proposed)
 
@@ -150,7 +154,7 @@ class Evaluation:
 
     async def _evaluate(self, work: Evaluating, log: ReplicatedLog) -> asyncio.Future[bytes]:
         """From the timestamp cache to the proposal. Lease sequence and tracker entry stay what they are, whatever
-        happens where this waits; later steps only raise the timestamp.
+        happens where this waits; later steps only raise the timestamp. Raises OpenIntent.
         """
         if self._failpoints.armed:
             await pass_by(self._failpoints, "tablet.evaluating", self._group_id)
@@ -161,6 +165,8 @@ class Evaluation:
         for span in spans:
             timestamp = max(timestamp, self._machine.newest(span) + 1)
         puts, done = changes.decide(work.change, work.puts, self._machine, timestamp)
+        if self._machine.has_intents:
+            self._machine.check_intents(spans + changes.spans_of(puts))
         if self._failpoints.armed:
             await pass_by(self._failpoints, "tablet.before_propose", self._group_id)
         return log.submit_stamped(lambda: self._at_its_position(work, timestamp, puts, encode(done)), self._timeout_s)
@@ -228,12 +234,14 @@ class Evaluation:
             return refused(error)
         except OutcomeUnknown:
             return _READ_TIMED_OUT
+        except OpenIntent:
+            return _INTENT_OPEN
         finally:
             self._latches.release(latch)
 
     def _read_now(self, held: HeldLease, read: Read, arrived: int, spans: tuple[Span, ...]) -> bytes:
         """Strong reads are served at their arrival, or where a version lies above that (data timestamps may lead the
-        clock): what was acknowledged is never missed.
+        clock): what was acknowledged is never missed. Raises OpenIntent.
         """
         present = arrived
         for span in spans:
@@ -243,8 +251,9 @@ class Evaluation:
             return _fault("INVALID", "the time asked for lies in the future")
         if timestamp < self._machine.threshold:
             return _fault("INVALID", "the versions of the time asked for are collected")
+        found = reads.carry_out(read, spans, self._machine, timestamp)
         self._promises_of(held).served(spans, timestamp)
-        return encode(reads.carry_out(read, spans, self._machine, timestamp))
+        return encode(found)
 
     # ---- both ----
 

@@ -7,7 +7,7 @@ answer again (R1, G8), also when the double is found here only. Results are enco
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
 import msgspec
@@ -17,6 +17,8 @@ from cluster.ranges.lease import AcquireLease, HandOverLease, Lease, RenewLease,
 from cluster.store.cells import Key, Span
 from cluster.store.digest import MASK, fingerprint
 from cluster.store.hlc import Timestamp
+from cluster.store.intents import IntentRow
+from cluster.store.local_times import LocalTimeRow
 from cluster.store.mvcc import LATEST, FrozenCells, MvccStore, StoreRow, Version
 from cluster.store.parts import gathered
 from cluster.store.sessions import FORGOTTEN, SESSION_ENDED, FrozenSessions, RegisterClient, SessionRows, Sessions
@@ -46,19 +48,35 @@ class _Cells(msgspec.Struct, frozen=True, array_like=True, tag=2):
     rows: list[StoreRow]
 
 
+class _LocalTimes(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """A part of a snapshot: when some versions were written."""
+
+    rows: list[LocalTimeRow]
+
+
+class _Intents(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """A part of a snapshot: some open intents."""
+
+    rows: list[IntentRow]
+
+
 class _Clients(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """A part of a snapshot: some sessions."""
 
     sessions: SessionRows
 
 
-_decode_part = msgspec.msgpack.Decoder(_Head | _Cells | _Clients).decode
+_decode_part = msgspec.msgpack.Decoder(_Head | _Cells | _LocalTimes | _Intents | _Clients).decode
 
 
 def _parts(head: _Head, cells: FrozenCells, sessions: FrozenSessions, part_bytes: int) -> Iterator[bytes]:
     yield encode(head)
     for rows in gathered(cells.rows(part_bytes), part_bytes):
         yield encode(_Cells(rows))
+    for times in gathered(cells.local_times.rows(), part_bytes):
+        yield encode(_LocalTimes(times))
+    for intents in gathered(cells.intents.rows(), part_bytes):
+        yield encode(_Intents(intents))
     for part in sessions.parts(part_bytes):
         yield encode(_Clients(part))
 
@@ -152,16 +170,25 @@ class TabletMachine:
         return self._store.threshold
 
     def read(self, key: Key, as_of: int = LATEST) -> Version | None:
-        """The version in force at `as_of`."""
+        """The version in force at `as_of`; raises OpenIntent."""
         return self._store.read(key, as_of)
 
     def scan(self, span: Span, as_of: int = LATEST) -> list[tuple[Key, Version]]:
-        """The cells of a span in force at `as_of`, in order."""
+        """The cells of a span in force at `as_of`, in order; raises OpenIntent."""
         return self._store.scan(span, as_of)
 
     def newest(self, span: Span) -> int:
         """The timestamp of the newest version of any cell in the span."""
         return self._store.newest(span)
+
+    @property
+    def has_intents(self) -> bool:
+        """Whether any transaction has an intent here."""
+        return self._store.has_intents
+
+    def check_intents(self, spans: Iterable[Span]) -> None:
+        """Raise OpenIntent if an intent is open in these spans: nothing may be written there (R9)."""
+        self._store.check_intents(spans)
 
     # ---- request ids (R1, G8) ----
 
@@ -224,7 +251,7 @@ class TabletMachine:
         """The whole batch. One that is refused, by its lease or as a double, voids its closed timestamp too."""
         self.on_batch(batch, self.closed)
         for put in batch.puts:
-            self._store.write(put.key, batch.timestamp, put.value)
+            self._store.write(put.key, batch.timestamp, put.value, batch.reading)
         if batch.timestamp > self.last_write:
             self.last_write = batch.timestamp
         if batch.closed > self.closed:
@@ -272,6 +299,12 @@ class TabletMachine:
             for row in part.rows:
                 self._store.restore(row)
             self._old_store.shed(2 * len(part.rows))
+        elif isinstance(part, _LocalTimes):
+            for time in part.rows:
+                self._store.restore_local_time(time)
+        elif isinstance(part, _Intents):
+            for intent in part.rows:
+                self._store.restore_intent(intent)
         elif isinstance(part, _Clients):
             self._sessions.restore(part.sessions)
             self._old_store = MvccStore()

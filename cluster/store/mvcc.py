@@ -1,13 +1,15 @@
-"""Versions of cells by HLC timestamp (R3), and frozen views of them for snapshots (G5). Pure."""
+"""Versions of cells by HLC timestamp (R3), with local times and intents beside them, and frozen views (G5). Pure."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
-from cluster.store.cells import Key, Span, Value
+from cluster.store.cells import Key, Span, Value, point
 from cluster.store.digest import MASK, fingerprint
+from cluster.store.intents import FrozenIntents, Intent, IntentRow, Intents, OpenIntent
+from cluster.store.local_times import FrozenLocalTimes, LocalTimeRow, LocalTimes
 
 
 class Version(NamedTuple):
@@ -47,8 +49,15 @@ class _Cell(NamedTuple):
 class FrozenCells:
     """The cells as they were at one time, whatever is written since; made by `MvccStore.freeze`."""
 
-    def __init__(self, cells: dict[Key, _Cell], keys: dict[int, tuple[int, list[Key]]]) -> None:
+    def __init__(
+        self,
+        cells: dict[Key, _Cell],
+        keys: dict[int, tuple[int, list[Key]]],
+        local_times: FrozenLocalTimes,
+        intents: FrozenIntents,
+    ) -> None:
         self._cells, self._keys = cells, keys
+        self.local_times, self.intents = local_times, intents
 
     def rows(self, row_bytes: int) -> Iterator[tuple[StoreRow, int]]:
         """Rows and about their sizes, in key order within a partition; one above `row_bytes` holds one version."""
@@ -76,7 +85,8 @@ class MvccStore:
     """Cells with their versions, oldest first. Writes to *one* cell rise; writes to several come in any order.
 
     Versions are collected up to the `threshold`, which its owner moves; below it reads are refused, and so are writes,
-    as nothing may be written under reads that found what was in force there. `digest` is of the versions (G10).
+    as nothing may be written under reads that found what was in force there. `digest` is of the versions, their local
+    times and the intents (G10).
 
     A frozen view shares cells and lists of keys with the store. Each freeze begins an epoch, and what was made in an
     earlier one is copied before it is changed: so freezing copies two maps of references and nothing else.
@@ -86,13 +96,23 @@ class MvccStore:
         self._epoch = 0
         self._cells: dict[Key, _Cell] = {}
         self._keys: dict[int, tuple[int, list[Key]]] = {}
+        self._local_times = LocalTimes()
+        self._intents = Intents()
         self.threshold = 0
         self.digest = 0
 
-    def write(self, key: Key, timestamp: int, value: Value) -> None:
-        """Add a version; raises NotNewest unless it is the cell's newest and above the threshold."""
+    def write(self, key: Key, timestamp: int, value: Value, written_at: int = LATEST) -> None:
+        """Add a version, written at this time of its writer's clock.
+
+        Raises NotNewest unless it is the cell's newest and above the threshold, and OpenIntent where an intent is open.
+        """
         if timestamp <= self.threshold:
             raise NotNewest(f"version {timestamp} of {key} is not above the threshold {self.threshold}")
+        if self._intents.by_key:
+            self._intents.check(point(key), LATEST)
+        self._add(key, timestamp, value, written_at)
+
+    def _add(self, key: Key, timestamp: int, value: Value, written_at: int) -> None:
         cell = self._cells.get(key)
         if cell is None or cell.epoch != self._epoch:
             cell = self._own_cell(key)
@@ -102,13 +122,15 @@ class MvccStore:
         times.append(timestamp)
         values.append(value)
         self.digest = self.digest + fingerprint((key, timestamp, value)) & MASK
+        if written_at < timestamp:
+            self.digest = self.digest + self._local_times.note(key, timestamp, written_at) & MASK
         if len(times) > 1 and times[1] <= self.threshold:
             self._collect(key, times, values)
 
     def freeze(self) -> FrozenCells:
         """Everything as it is now; later changes don't show in it."""
         self._epoch += 1
-        return FrozenCells(self._cells.copy(), self._keys.copy())
+        return FrozenCells(self._cells.copy(), self._keys.copy(), self._local_times.freeze(), self._intents.freeze())
 
     def restore(self, row: StoreRow) -> None:
         """Take a row of a frozen view in, in the order in which the view gave them."""
@@ -119,19 +141,82 @@ class MvccStore:
             values.append(value)
             self.digest = self.digest + fingerprint((key, time, value)) & MASK
 
+    def restore_local_time(self, row: LocalTimeRow) -> None:
+        """Take in when a version was written."""
+        self.digest = self.digest + self._local_times.note(*row) & MASK
+
+    def restore_intent(self, row: IntentRow) -> None:
+        """Take an intent in."""
+        self._intents.put(*row)
+        self.digest = self.digest + fingerprint(row) & MASK
+
+    # ---- intents (R9) ----
+
+    @property
+    def has_intents(self) -> bool:
+        """Whether any intent is open."""
+        return bool(self._intents.by_key)
+
+    def check_intents(self, spans: Iterable[Span], as_of: int = LATEST) -> None:
+        """Raise OpenIntent if an intent at or below `as_of` is open in these spans."""
+        if self._intents.by_key:
+            for span in spans:
+                self._intents.check(span, as_of)
+
+    def lay(self, key: Key, intent: Intent) -> None:
+        """Lay a transaction's intent, in place of one of its own.
+
+        Raises OpenIntent where another's is open, and NotNewest unless it is above the versions and the threshold.
+        """
+        before = self._intents.by_key.get(key)
+        if before is not None and before.transaction != intent.transaction:
+            raise OpenIntent(key, before)
+        below = max(self.threshold, self.newest(point(key)))
+        if intent.timestamp <= below:
+            raise NotNewest(f"intent {intent.timestamp} of {key} is not above {below}")
+        replaced = 0 if before is None else fingerprint((key, before))
+        self._intents.put(key, intent)
+        self.digest = self.digest + fingerprint((key, intent)) - replaced & MASK
+
+    def resolve(self, key: Key, transaction: str, committed: int | None) -> bool:
+        """The transaction has committed at this timestamp, or aborted (None): its intent becomes a version, or goes.
+
+        False, and nothing done, where it has no intent: it was resolved before. Raises NotNewest for a commit below the
+        intent. The version may lie below the threshold by now: nobody has read past the intent.
+        """
+        intent = self._intents.by_key.get(key)
+        if intent is None or intent.transaction != transaction:
+            return False
+        if committed is not None and committed < intent.timestamp:
+            raise NotNewest(f"{transaction} commits at {committed}, and {key} has its intent at {intent.timestamp}")
+        self._intents.take(key)
+        self.digest = self.digest - fingerprint((key, intent)) & MASK
+        if committed is not None:
+            self._add(key, committed, intent.value, intent.written_at)
+        return True
+
+    # ---- reads ----
+
     def read(self, key: Key, as_of: int = LATEST) -> Version | None:
-        """The version in force at `as_of` (inclusive), or None; raises BelowThreshold."""
+        """The version in force at `as_of` (inclusive), or None; raises BelowThreshold, OpenIntent."""
         self._check(as_of)
+        if self._intents.by_key:
+            self._intents.check(point(key), as_of)
         return self._version(key, as_of)
 
     def scan(self, span: Span, as_of: int = LATEST) -> list[tuple[Key, Version]]:
         """The cells of a span with the versions in force at `as_of`, in key order, deleted ones left out.
 
-        Raises BelowThreshold.
+        Raises BelowThreshold, OpenIntent.
         """
         self._check(as_of)
+        self.check_intents((span,), as_of)
         found = ((key, self._version(key, as_of)) for key in self._within(span))
         return [(key, version) for key, version in found if version is not None and version.value is not None]
+
+    def written_at(self, key: Key, timestamp: int) -> int:
+        """The time of its writer's clock at which a version was written, or its timestamp where that is no later."""
+        return self._local_times.of(key, timestamp)
 
     def newest(self, span: Span) -> int:
         """The timestamp of the newest version of any cell in the span; 0 if there is none."""
@@ -193,5 +278,6 @@ class MvccStore:
         """Drop versions that were already replaced at the threshold; the one in force there stays."""
         dropped = bisect_right(times, self.threshold) - 1
         gone = zip(times[:dropped], values[:dropped], strict=True)
-        self.digest = self.digest - sum(fingerprint((key, *version)) for version in gone) & MASK
+        prints = sum(fingerprint((key, *version)) for version in gone) + self._local_times.forget(key, times[:dropped])
+        self.digest = self.digest - prints & MASK
         del times[:dropped], values[:dropped]

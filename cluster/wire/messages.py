@@ -320,7 +320,7 @@ class ErrorReply(msgspec.Struct, frozen=True, tag="Fault"):
     `kind`: NOT_THE_LEADER (with `leader`, a node id or None), NO_LEASE, CLOCK_FENCED, NOT_FOUND, ALREADY_PRESENT,
     INVALID, TRY_AGAIN (too few tablet servers are live as yet), UNSUPPORTED_DESIGN, TIMED_OUT, OVERLOADED,
     SHUTTING_DOWN, CHANGE_REFUSED, SCHEMA_BEHIND, SCHEMA_CHANGED (see `cluster.wire.rows`), SESSION_ENDED, FORGOTTEN,
-    STRANGER, TOO_STALE, NOT_CAUGHT_UP; between nodes CLOCK_OFFSET. `leader_address` is
+    STRANGER, TOO_STALE, NOT_CAUGHT_UP, INTENT_OPEN; between nodes CLOCK_OFFSET. `leader_address` is
     given by masters: clients know them by their addresses only.
     """
 

@@ -43,8 +43,8 @@ def commands(draw: st.DrawFn) -> list[bytes]:
         else:
             # Latches and the leaseholder's reading of the newest version make a cell's timestamps rise.
             timestamp += 1
-            puts = () if kind < 4 else (Put(key, value),)
-            log.append(encode(WriteBatch(request, lease, timestamp, timestamp - 20, timestamp, 50, puts, b"answer")))
+            puts, reading = () if kind < 4 else (Put(key, value),), timestamp - draw(st.integers(0, 1))
+            log.append(encode(WriteBatch(request, lease, timestamp, timestamp - 20, reading, 50, puts, b"answer")))
     return log
 
 

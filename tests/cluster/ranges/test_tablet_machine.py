@@ -10,6 +10,7 @@ from cluster.ranges.lease import AcquireLease, HandOverLease, Lease, RenewLease
 from cluster.ranges.tablet import TabletMachine
 from cluster.store.cells import Key, Value
 from cluster.store.hlc import ClockReading, Timestamp
+from cluster.store.intents import Intent, OpenIntent
 from cluster.store.mvcc import LATEST, NotNewest
 from cluster.store.sessions import SESSION_ENDED, RegisterClient, SessionLimits
 from cluster.wire.messages import Done, ErrorReply, Reply, RequestId, SessionReply, decode_reply, encode
@@ -210,6 +211,39 @@ def test_the_write_index_follows_what_changes_data_and_nothing_else() -> None:
     restored = TabletMachine(RETENTION)
     restore(restored, frozen(log.machine))
     assert restored.written_state == data
+
+
+@pytest.mark.parametrize("part_bytes", [1, 1 << 20])
+def test_snapshots_hold_open_intents_and_the_local_times_of_versions(part_bytes: int) -> None:
+    log = leased()
+    log.put(msgspec.structs.replace(batch(1, 20_000, (KEY, 5), (OTHER, b"6")), reading=ClockReading(19_000)))
+    log.put(batch(2, 20_001, ((3, 0, 0), 1)))
+    store, others = log.machine._store, [(1, 5, 0), (2, 5, 0)]
+    for number, key in enumerate(others):
+        store.lay(key, Intent("t", 21_000 + number, "value", 19_500))
+    restored = TabletMachine(RETENTION)
+    restored._store.lay(KEY, Intent("gone", 1, 1, 1))
+    restore(restored, frozen(log.machine, part_bytes))
+    assert restored.digest == log.machine.digest
+    assert frozen(restored) == frozen(log.machine)
+    copy = restored._store
+    assert [copy.written_at(key, 20_000) for key in (KEY, OTHER)] == [19_000, 19_000]
+    assert copy.written_at((3, 0, 0), 20_001) == 20_001
+    for number, key in enumerate(others):
+        assert copy.read(key, 20_999 + number) is None
+        with pytest.raises(OpenIntent):
+            restored.read(key)
+        assert copy.resolve(key, "t", 22_000)
+    assert (restored.read(KEY), restored.read((2, 5, 0))) == ((20_000, 5), (22_000, "value"))
+    assert copy.written_at((2, 5, 0), 22_000) == 19_500
+
+
+def test_a_batch_that_meets_an_intent_at_apply_is_refused_loudly() -> None:
+    """Evaluation has let it through: latches, or who laid the intent, are wrong."""
+    log = leased()
+    log.machine._store.lay(KEY, Intent("t", 20_000, 5, 20_000))
+    with pytest.raises(OpenIntent):
+        log.put(write(1, 30_000, 6))
 
 
 def test_a_snapshot_of_another_format_version_is_refused_in_one_sentence() -> None:

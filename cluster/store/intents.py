@@ -1,0 +1,83 @@
+"""Intents: what open transactions will write where they commit (R9); room for them, as nobody lays any yet (G6). Pure.
+
+A cell has one intent at most, kept apart from its versions. Until it is resolved nobody may write the cell, and nobody
+may read it at or above the intent's timestamp: the value there is not decided.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from typing import TypeAlias
+
+import msgspec
+
+from cluster.store.cells import Key, Span, Value
+
+
+class Intent(msgspec.Struct, frozen=True, array_like=True):
+    """The version that `transaction` will leave, at `timestamp` or above; `written_at` is what the clock of who laid it
+    showed."""
+
+    transaction: str
+    timestamp: int
+    value: Value
+    written_at: int
+
+
+IntentRow: TypeAlias = tuple[Key, Intent]
+
+_ROW_BYTES = 64
+"""About what an intent takes beside its value."""
+
+
+class OpenIntent(Exception):
+    """A read or a write meets an intent that is not resolved: it has to wait, or to push the transaction."""
+
+    def __init__(self, key: Key, intent: Intent) -> None:
+        super().__init__(f"{key} has an intent of {intent.transaction} at {intent.timestamp}")
+        self.key, self.intent = key, intent
+
+
+class FrozenIntents:
+    """The intents as they were at one time; made by `Intents.freeze`."""
+
+    def __init__(self, by_key: dict[Key, Intent]) -> None:
+        self._by_key = by_key
+
+    def rows(self) -> Iterator[tuple[IntentRow, int]]:
+        """Rows and about their sizes."""
+        for row in self._by_key.items():
+            value = row[1].value
+            yield row, _ROW_BYTES + (len(value) if isinstance(value, bytes | str) else 0)
+
+
+class Intents:
+    """Open intents; `by_key` is to be read only."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[Key, Intent] = {}
+        self._keys: list[Key] = []
+        """Those of `by_key` in order."""
+
+    def put(self, key: Key, intent: Intent) -> None:
+        """The cell's intent, in place of any that it had."""
+        if key not in self.by_key:
+            insort(self._keys, key)
+        self.by_key[key] = intent
+
+    def take(self, key: Key) -> None:
+        """The cell has none any more; it must have one."""
+        del self.by_key[key], self._keys[bisect_left(self._keys, key)]
+
+    def check(self, span: Span, as_of: int) -> None:
+        """Raise OpenIntent for an intent in the span at or below `as_of`, the first in key order."""
+        keys = self._keys
+        for at in range(bisect_left(keys, span[0]), bisect_left(keys, span[1])):
+            intent = self.by_key[keys[at]]
+            if intent.timestamp <= as_of:
+                raise OpenIntent(keys[at], intent)
+
+    def freeze(self) -> FrozenIntents:
+        """Everything as it is now."""
+        return FrozenIntents(self.by_key.copy())
