@@ -92,7 +92,7 @@ def _shown_by(table: QuorumTable, page: int) -> dict[int, int]:
 
 def _mark(table: QuorumTable, page: int, writer: int, cell: int, shown: Mapping[int, int], wrote: str) -> str:
     timestamps, found = table.mutations.timestamp, shown.get(cell)
-    if found is None and not in_bounds(table.pages, page, cell):
+    if found is None and not in_bounds.py_func(table.pages, page, cell):
         return UNASKED
     if found == writer:
         return SHOWN
