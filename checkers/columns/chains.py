@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from checkers.columns.batches import BatchLists
-from checkers.columns.codes import Ints
+from checkers.columns.codes import NEVER, Ints
 from checkers.columns.dense import together
 from checkers.columns.spans import spread
 from checkers.compiled import kernel
@@ -103,8 +102,26 @@ def positions(chains: Chains, cell: Ints, item: Ints) -> Ints:
     return found[ids[len(rank) :]]
 
 
-def chain_of(chains: Chains, cell: Ints, name: Ints) -> npt.NDArray[np.int64]:
+def chain_of(chains: Chains, cell: Ints, name: Ints) -> Ints:
     """The number of the chain of that cell and name, -1 where it has no elements."""
-    known = {(int(c), int(n)): i for i, (c, n) in enumerate(zip(chains.cell, chains.name, strict=True))}
-    pairs = zip(cell.tolist(), name.tolist(), strict=True)
-    return np.array([known.get(pair, -1) for pair in pairs], np.int64).reshape(-1)
+    ids, count = together((np.concatenate((chains.cell, cell)), np.concatenate((chains.name, name))))
+    number = np.full(count, -1)
+    number[ids[: len(chains.cell)]] = np.arange(len(chains.cell))
+    return number[ids[len(chains.cell) :]]
+
+
+@kernel
+def _least_from_here(begin, at):
+    for chain in range(begin.shape[0] - 1):
+        for place in range(begin[chain + 1] - 2, begin[chain] - 1, -1):
+            at[place] = min(at[place], at[place + 1])
+
+
+def first_shown(chains: Chains, chain: Ints, length: Ints, complete: Ints) -> Ints:
+    """By element of the chains, when the first of these reads that show it completed; a read shows the first `length`
+    elements of its chain (-1: it shows none)."""
+    at = np.full(len(chains.items), NEVER)
+    shows = (chain >= 0) & (length > 0)
+    np.minimum.at(at, chains.begin[chain[shows]] + length[shows] - 1, complete[shows])
+    _least_from_here(chains.begin, at)
+    return at

@@ -122,8 +122,20 @@ def values_unwritten(rows: Columns, version: Ints | Int32s, versions: Versions) 
     than nothing: what stood there before the history began, what somebody else wrote, or nothing that ever was."""
     read = np.flatnonzero((rows["kind"] == READ) & (rows["value"] != NIL))
     writer = versions.writer[version[read]]
-    early = (writer >= 0) & (rows["complete"][read] < rows["invoke"][np.maximum(writer, 0)])
+    begun = rows["invoke"][np.maximum(writer, 0)]
+    several = writer == -2
+    if several.any():
+        begun = np.where(several, _first_begun(rows, version, len(versions.writer))[version[read]], begun)
+    early = (writer != -1) & (rows["complete"][read] < begun)
     return len(np.unique(version[read[(writer == -1) | early]]))
+
+
+def _first_begun(rows: Columns, version: Ints | Int32s, count: int) -> Ints:
+    """By version when the first of its writes was invoked."""
+    write = np.flatnonzero((rows["kind"] == WRITE) & (rows["status"] != FAIL))
+    begun = np.full(count, NEVER)
+    np.minimum.at(begun, version[write], rows["invoke"][write])
+    return begun
 
 
 @kernel

@@ -6,8 +6,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from checkers.columns.chains import Chains
-from checkers.columns.codes import NIL, READ, WRITE, Ints
+from checkers.columns.chains import Chains, chain_of, first_shown
+from checkers.columns.codes import NEVER, NIL, READ, WRITE, Ints
 from checkers.columns.dense import together
 from checkers.columns.mops import Columns
 from checkers.columns.versions import APPEND, LIST_READ, Bools
@@ -21,7 +21,7 @@ READS_UNCLEAR: Final = "reads_unclear"
 """The figure that counts reads of values that several operations wrote."""
 
 UNWRITTEN: Final = "values_unwritten"
-"""The figure that counts values, and elements of lists, that were read and that nobody wrote."""
+"""The figure that counts values, and elements of lists, that were read and that nobody had begun to write by then."""
 
 
 class OddRows(NamedTuple):
@@ -57,11 +57,19 @@ def repeated(cell: Ints, item: Ints) -> Bools:
 
 
 def elements_unwritten(rows: Columns, cell: Ints, chains: Chains) -> int:
-    """How many elements of lists were read that nobody appended."""
-    append = rows["kind"] == APPEND
+    """How many elements of lists were read that nobody appended, or had begun to append by then."""
+    if not len(chains.items):
+        return 0
+    append, read = np.flatnonzero(rows["kind"] == APPEND), np.flatnonzero(rows["kind"] == LIST_READ)
+    of_read = chain_of(chains, cell[read], rows["chain"][read])
+    at = first_shown(chains, of_read, rows["value"][read], rows["complete"][read])
     shown = np.repeat(chains.cell, np.diff(chains.begin))
-    ids, _ = together((np.concatenate((shown, cell[append])), np.concatenate((chains.items, rows["value"][append]))))
-    return len(np.setdiff1d(ids[: len(shown)], ids[len(shown) :]))
+    cells, items = np.concatenate((shown, cell[append])), np.concatenate((chains.items, rows["value"][append]))
+    ids, count = together((cells, items))
+    first, begun = np.full((2, count), NEVER)
+    np.minimum.at(first, ids[: len(at)], at)
+    np.minimum.at(begun, ids[len(at) :], rows["invoke"][append])
+    return int((first < begun).sum())
 
 
 def verdict_of(found: Findings) -> tuple[Validity, str | None]:

@@ -5,12 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from session_histories import Row, side_by_side
 from test_appended_lists import appended, judged, read
 from test_monotonic_reads import r, w
 
 from checkers.api import judge_source
+from checkers.columns.mops import flatten_mops, joined
 from checkers.engines.local import LocalEngine
 from checkers.made.examples import events_of
+from checkers.sessions.guarantees import SessionKernel
+from checkers.sessions.judge import PROJECTION as OF_SESSIONS
+from checkers.sessions.pages import PROJECTION as OF_PAGES
+from checkers.sessions.pages import PageKernel
 from checkers.sessions.session_order import GUARANTEES
 from checkers.source import Source
 from harness.history.table import to_table
@@ -22,6 +28,16 @@ NOBODY = {
     "an element": [appended(0, 0, 1), read(2, 1, 1, 99)],
     "an element of a list off the longest": [appended(0, 0, 1), appended(1, 0, 2), read(2, 1, 1, 2), read(4, 2, 99)],
     "a write that had not begun": [w(0, 1, 1), r(2, 3, 99), w(4, 5, 99), r(6, 7, 99)],
+    "a write that had not begun, and one more": [w(0, 1, 1), r(2, 3, 99), w(4, 5, 99), w(6, 7, 99)],
+    "an append that had not begun": [appended(0, 0, 1), read(2, 1, 1, 99), appended(4, 0, 99), read(6, 1, 1, 99)],
+    "appends that had not begun": [read(0, 1, 99), appended(2, 0, 99), appended(4, 0, 99)],
+    "an append that had not begun, off the longest": [
+        appended(0, 0, 1),
+        appended(2, 0, 2),
+        read(4, 1, 1, 2),
+        read(6, 2, 99),
+        Row(8, None, 3, (("append", 0, 99),), "info"),
+    ],
     "a write that failed": [w(0, 1, 1), w(2, 3, 99, status="fail"), r(4, 5, 99)],
 }
 
@@ -39,6 +55,17 @@ def test_what_may_have_been_written_was(model: str, tmp_path: Path) -> None:
     rows = [w(0, 1, 1), w(2, 9, 2, status="info"), r(3, 4, 2), r(5, 6, 2)]
     verdict = judged(rows, tmp_path, (model,))[model]
     assert verdict.valid is True and verdict.details["values_unwritten"] == 0
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 100])
+def test_elements_are_early_however_lists_are_told(size: int) -> None:
+    """The first of the reads of a list counts, whichever list of a batch stands for it."""
+    reads = [read(0, 1, 8), read(2, 2, 8, 9), read(8, 1, 8, 9, 7), read(10, 2, 8, 9, 7)]
+    rows = [*reads[:2], appended(4, 0, 8), appended(6, 0, 7), *reads[2:], appended(12, 0, 9)]
+    for kernel, projection in ((SessionKernel(GUARANTEES, 4), OF_SESSIONS), (PageKernel(4), OF_PAGES)):
+        batches = side_by_side([rows]).to_batches(max_chunksize=size)
+        found = kernel(joined([flatten_mops(batch, projection) for batch in batches], projection))
+        assert found.figures["values_unwritten"] == 2
 
 
 @pytest.mark.parametrize("asked", ["requested_ts=25", "bound=5"])
