@@ -85,16 +85,16 @@ class SessionKernel:
         table = read_table(rows)
         wanted = np.array([name in self.wanted for name in GUARANTEES])
         out = make_instances(len(GUARANTEES), self.explain)
-        guilty, compared, undecided = judge_sessions(table.events, table.sessions, wanted, out)
+        stale, compared, undecided = judge_sessions(table.events, table.sessions, wanted, out)
         more, displaced = misplaced(table.rows, table.events, table.chains, table.odd, wanted, self.explain)
         counts = {name: int(count) for name, count in zip(ANOMALIES, out.counts + more, strict=True) if count}
         kept = _direct(table, out) + [_misplaced(table, one) for one in displaced]
         if wanted[0]:
-            omitted = omissions(table.rows, table.events, table.chains, table.odd.off_chain, self.explain)
+            omitted = omissions(table.rows, table.events, table.chains, table.odd.off_chain, stale, self.explain)
             if omitted.total:
                 counts[ANOMALIES[0]] = counts.get(ANOMALIES[0], 0) + omitted.total
                 kept += [_omission(table, *pair) for pair in omitted.pairs]
-            found, cycles = _contradictions(table, guilty, self.explain)
+            found, cycles = _contradictions(table, stale, self.explain)
             if found:
                 counts[CONTRADICTORY] = found
                 kept += cycles
@@ -241,13 +241,14 @@ def _misplaced(table: Table, one: Misplaced) -> Finding:
     return Finding(ANOMALIES[one.code], ops[0], key_of(table.rows, one.late), ops, facts)
 
 
-def _contradictions(table: Table, guilty: Bools, explain: int) -> tuple[int, list[Finding]]:
-    """Judges cells whose versions are ordered in part, and where no single read is certainly wrong."""
+def _contradictions(table: Table, stale: Bools, explain: int) -> tuple[int, list[Finding]]:
+    """Judges cells whose versions are ordered in part, and where no single read is certainly wrong (`stale`)."""
     versions = table.versions
     events = table.events._replace(judged=table.events.judged & ~versions.unclear[table.events.version])
-    chosen = ~(table.timed | table.listed | guilty)
+    chosen = ~(table.timed | table.listed)
     group_of = np.zeros(len(versions.since), np.int64)
     cell = np.repeat(np.arange(len(chosen)), np.diff(events.begin))
+    chosen[cell[stale]] = False
     group_of[events.version] = cell
     picked = np.flatnonzero(versions.seen & ~versions.unclear & chosen[group_of])
     if not len(picked):

@@ -15,7 +15,7 @@ import numpy as np
 from checkers.columns.chains import Chains
 from checkers.columns.codes import NIL, READ, Ints
 from checkers.columns.mops import Columns
-from checkers.columns.versions import LIST_READ
+from checkers.columns.versions import LIST_READ, Bools
 from checkers.sessions.session_order import Events
 
 
@@ -27,9 +27,10 @@ class Omissions(NamedTuple):
     pairs: list[tuple[int, int, bool, int]]
 
 
-def omissions(rows: Columns, events: Events, chains: Chains, off_chain: Ints, explain: int) -> Omissions:
+def omissions(rows: Columns, events: Events, chains: Chains, off_chain: Ints, stale: Bools, explain: int) -> Omissions:
     """Reads that lack an element which an earlier strong read, or an earlier one of the session, had; only those in
-    which one of the two is off the chain, for the others are judged by their lengths."""
+    which one of the two is off the chain, for the others are judged by their lengths. Each read counts once: those that
+    their lengths show to be `stale` (flags by row) are left out."""
     cells = np.unique(np.searchsorted(events.begin, off_chain, side="right") - 1)
     odd = set(off_chain.tolist())
     count = 0
@@ -40,6 +41,8 @@ def omissions(rows: Columns, events: Events, chains: Chains, off_chain: Ints, ex
     stops = np.searchsorted(chains.cell[by_cell], cells, side="right")
     for cell, first, stop in zip(cells.tolist(), firsts.tolist(), stops.tolist(), strict=True):
         for pair in _in_cell(rows, events, chains, by_cell[first:stop], cell, odd):
+            if stale[pair[0]]:
+                continue
             count += 1
             if len(pairs) < explain:
                 pairs.append(pair)

@@ -96,9 +96,9 @@ def _take_in(events, sessions, done):
 
 
 @kernel
-def _judge(events, sessions, wanted, out, guilty):
-    """Counts violations in `out` (kept as row, earlier row, scope) and flags cells with non-monotonic reads; returns
-    how many reads were compared with the read before, and how many comparisons could not be decided."""
+def _judge(events, sessions, wanted, out, stale):
+    """Counts violations in `out` (kept as row, earlier row, scope) and flags reads that are not monotonic; returns how
+    many reads were compared with the read before, and how many comparisons could not be decided."""
     compared, undecided = 0, 0
     for cell in range(events.begin.shape[0] - 1):
         pointer, newest, last = events.finished[cell], -1, -1
@@ -131,11 +131,11 @@ def _judge(events, sessions, wanted, out, guilty):
                 compared += before >= 0
                 undecided += _undecided(events, row, before)
                 if _misses(events, row, my_read):
-                    guilty[cell] = True
+                    stale[row] = True
                     if wanted[0]:
                         record(out, 0, order, cell, (row, my_read, 1, -1))
                 elif events.strong[row] and _misses(events, row, newest):
-                    guilty[cell] = True
+                    stale[row] = True
                     if wanted[0]:
                         record(out, 0, order, cell, (row, newest, 0, -1))
                 if wanted[1] and _misses(events, row, my_write):
@@ -151,9 +151,9 @@ def _judge(events, sessions, wanted, out, guilty):
 def judge_sessions(
     events: Events, session_count: int, wanted: npt.NDArray[np.bool_], out: Instances
 ) -> tuple[npt.NDArray[np.bool_], int, int]:
-    """Judge the wanted guarantees (flags by code); returns which cells have reads that are certainly not monotonic, how
-    many comparisons of a read with the read before there were, and how many of them the history does not decide."""
+    """Judge the wanted guarantees (flags by code); returns which reads are certainly not monotonic, how many
+    comparisons of a read with the read before there were, and how many of them the history does not decide."""
     sessions = _Sessions(np.full(session_count, -1), np.full(session_count, -1), np.full(session_count, -1))
-    guilty = np.zeros(len(events.begin) - 1, np.bool_)
-    compared, undecided = _judge(events, sessions, wanted, out, guilty)
-    return guilty, int(compared), int(undecided)
+    stale = np.zeros(len(events.read), np.bool_)
+    compared, undecided = _judge(events, sessions, wanted, out, stale)
+    return stale, int(compared), int(undecided)

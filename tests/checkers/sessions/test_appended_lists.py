@@ -4,6 +4,7 @@ import random
 
 import pytest
 from session_histories import Row, events_of, intervals, side_by_side
+from test_monotonic_reads import omitting
 
 from checkers.api import check_run
 from checkers.columns.mops import flatten_mops, joined
@@ -238,3 +239,15 @@ def test_every_operation_is_judged_by_the_definition(name, many):
     assert many // 50 < sum(map(bool, guilty)) < many - many // 20
     doubled = sum(element in repeated(rows) for rows in histories for _, element in appends_of(rows))
     assert found.figures[UNDECIDED] == doubled > many // 50
+
+
+@pytest.mark.parametrize("many", [2_000, pytest.param(20_000, marks=pytest.mark.campaign)])
+def test_every_read_that_omits_something_counts_once(many):
+    histories = [random_lists(seed) for seed in range(many)]
+    parts = [flatten_mops(batch, PROJECTION) for batch in side_by_side(histories).to_batches(max_chunksize=997)]
+    found = SessionKernel(BY_CODE[:1], MANY)(joined(parts, PROJECTION))
+    expected = [
+        at[begin] for rows, at in zip(histories, invocations(histories), strict=True) for begin in omitting(rows)
+    ]
+    assert sorted(finding.ops[0] for finding in found.kept) == sorted(expected)
+    assert found.counts == {ANOMALIES[0]: len(expected)}
