@@ -67,6 +67,8 @@ def _order(speaker: Speaker, finding: Finding) -> str:
         )
     if facts["lacking"]["list"]:
         return f"The element {new} is missing there: one page shows a part of the write only."
+    if older == finding.ops[1]:
+        return f"The same write put {new} in the place of {old}, so the page shows a part of the write only."
     if older < 0 and "settled" in facts:
         return (
             f"All writes of {old} there are older than {new} (they were there at {facts['settled']}, and the write of "

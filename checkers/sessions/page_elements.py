@@ -1,7 +1,8 @@
-"""Pages that read a list which is no prefix of the longest: partition writes are looked for by their elements.
+"""Pages of which the lengths of lists do not tell enough: partition writes are looked for by their elements.
 
-A write is seen in a list that has its element, wherever that stands, and the page's other lists must have what the
-write appended to them. Cost is the sum of the lists' lengths of such pages, times the cells that a page and a write
+Those are pages that read a list which is no prefix of the longest, or a list several times, or that append themselves.
+A write is seen in a list that has its element, wherever that stands, and the page's lists must have what the write
+appended to them. Cost is the sum of the lists' lengths of such pages, times the cells that a page and a write
 have in common, or the fewer of those that one of them has.
 """
 
@@ -70,7 +71,7 @@ def _torn(
     rows: Columns, visit: Ints, cell: Ints, writes: _Writes, page: _PageOfLists
 ) -> tuple[int, int, int, int] | None:
     """The rows that show and do not show a write, and the rows of the write there."""
-    met = {page.visit}
+    met: set[int] = set()
     for shown, elements in page.lists.items():
         for element in elements:
             written = writes.of_element.get((int(cell[shown]), element), -1)
@@ -81,7 +82,10 @@ def _torn(
             few, many = sorted((wrote, page.rows), key=len)
             for common in (number for number in few if number in many):
                 for lacking in page.rows[common]:
-                    for unwritten in wrote[common]:
-                        if lacking != shown and int(rows["value"][unwritten]) not in page.lists[lacking]:
+                    # What an operation read before it appended there lacks that by right.
+                    own = int(visit[written]) == page.visit
+                    due = (row for row in wrote[common] if not own or rows["place"][row] < rows["place"][lacking])
+                    for unwritten in due:
+                        if int(rows["value"][unwritten]) not in page.lists[lacking]:
                             return shown, lacking, written, unwritten
     return None

@@ -1,9 +1,9 @@
-"""Partition writes that append to several lists, of which one read shows a part only.
+"""Partition writes that append to several lists, or several elements to one, of which one read shows a part only.
 
 A write is seen in a list if its element is within what was read of it. For each pair of lists that are written
 together, the writes are sorted by their place in the first list; the latest place in the second among those seen in
-the first
-must have been read of the second as well.
+the first must have been read of the second as well. Of a write that appends to a list several times the second is the
+first itself.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from checkers.columns.codes import NEVER, Ints
+from checkers.columns.dense import together
 from checkers.columns.spans import spread
 
 _PAIRS_AT_ONCE = 4_000_000
@@ -45,6 +46,10 @@ class TornLists(NamedTuple):
     lacking: Ints
     written: Ints
     unwritten: Ints
+
+    def without(self, dropped: np.ndarray) -> TornLists:
+        """Those that are not flagged."""
+        return TornLists(*(column[~dropped] for column in self))
 
 
 def _pairs(visit: Ints) -> tuple[Ints, Ints]:
@@ -84,8 +89,30 @@ def _latest(appends: Appends, cells: int, end: int) -> _LatestPlaces:
     return _LatestPlaces(code, place, latest, second[at], first[at])
 
 
-def torn_lists(appends: Appends, lengths: Lengths, cells: int) -> TornLists:
-    """Reads that show a write in one list and lack it in another, one finding a visit; rows are sorted by visit."""
+def cells_twice(appends: Appends) -> Ints:
+    """Cells to which some write appended several times: one list may show a part of it."""
+    ids, _ = together((appends.visit, appends.cell))
+    return np.unique(appends.cell[np.bincount(ids)[ids] > 1]) if len(ids) else appends.cell
+
+
+def read_twice(appends: Appends, lengths: Lengths) -> Ints:
+    """Visits that read one list with what a partition write appended to it, and without."""
+    ids, count = together((lengths.visit, lengths.cell))
+    if count == len(ids):
+        return np.empty(0, np.int64)
+    least, most, row = np.full(count, NEVER), np.zeros(count, np.int64), np.empty(count, np.int64)
+    np.minimum.at(least, ids, lengths.length)
+    np.maximum.at(most, ids, lengths.length)
+    row[ids] = np.arange(len(ids))
+    end = int(most.max()) + 1
+    known = np.sort(appends.cell * (end + 1) + np.minimum(appends.place, end))
+    begin, stop = (np.searchsorted(known, lengths.cell[row] * (end + 1) + length, "right") for length in (least, most))
+    return np.unique(lengths.visit[row[begin < stop]])
+
+
+def torn_lists(appends: Appends, lengths: Lengths, cells: int, alone: Ints) -> TornLists:
+    """Reads that show a part of a write, one finding a visit; rows are sorted by visit, and a list of the cells `alone`
+    (see `cells_twice`) is compared with itself too."""
     end = int(max(lengths.length.max(initial=0), 0)) + 1
     table = _latest(appends, cells, end)
     found: list[tuple[Ints, Ints, Ints, Ints]] = []
@@ -94,7 +121,7 @@ def torn_lists(appends: Appends, lengths: Lengths, cells: int) -> TornLists:
         stop = min(len(lengths.visit), step + _PAIRS_AT_ONCE // 64)
         while stop < len(lengths.visit) and lengths.visit[stop] == lengths.visit[stop - 1]:
             stop += 1
-        found.append(_search(table, lengths, np.arange(step, stop), cells, end))
+        found.append(_search(table, lengths, np.arange(step, stop), cells, end, alone))
         step = stop
     if not found:
         nothing = np.empty(0, np.int64)
@@ -104,10 +131,11 @@ def torn_lists(appends: Appends, lengths: Lengths, cells: int) -> TornLists:
 
 
 def _search(
-    table: _LatestPlaces, lengths: Lengths, chosen: Ints, cells: int, end: int
+    table: _LatestPlaces, lengths: Lengths, chosen: Ints, cells: int, end: int, alone: Ints
 ) -> tuple[Ints, Ints, Ints, Ints]:
     first, second = _pairs(lengths.visit[chosen])
-    first, second = chosen[first], chosen[second]
+    itself = chosen[np.isin(lengths.cell[chosen], alone)]
+    first, second = np.concatenate((chosen[first], itself)), np.concatenate((chosen[second], itself))
     code = lengths.cell[first] * cells + lengths.cell[second]
     begin = np.searchsorted(table.code, code)
     rank = np.cumsum(np.diff(table.code, prepend=-1) != 0)

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.columns.codes import Ints
+from checkers.columns.dense import together
 from checkers.columns.instances import Instances, record
 from checkers.compiled import kernel
 
@@ -29,8 +30,8 @@ Bools = npt.NDArray[np.bool_]
 class PageVisits(NamedTuple):
     """Rows sorted by partition and operation: visit v, one operation in one partition, owns `begin[v]:begin[v + 1]`.
     `writer` is by version the visit that wrote it (-1: none, -2: the initial state, UNCLEAR), and `latest` when it
-    was certainly there; `since` and `settled` are by visit; `cells` says by visit how many cells it wrote; `by_cell`
-    sorts the rows of large writes by cell."""
+    was certainly there, `replaced` whether its writer wrote over it (empty: none did); `since` and `settled` are by
+    visit; `cells` says by visit how many cells it wrote; `by_cell` sorts the rows of large writes by cell."""
 
     begin: Ints
     cell: Ints
@@ -39,6 +40,7 @@ class PageVisits(NamedTuple):
     write: Bools
     writer: Ints
     latest: Ints
+    replaced: Bools
     since: Ints
     settled: Ints
     cells: Ints
@@ -60,7 +62,7 @@ def _sort_large(begin, cell, by_cell):
     for visit in range(begin.shape[0] - 1):
         first, last = begin[visit], begin[visit + 1]
         if last - first > _LARGE:
-            by_cell[first:last] = first + np.argsort(cell[first:last])
+            by_cell[first:last] = first + np.argsort(cell[first:last], kind="mergesort")
 
 
 def cell_order(begin: Ints, cell: Ints) -> Ints:
@@ -88,9 +90,15 @@ def cells_written(begin: Ints, cell: Ints, write: Bools) -> Ints:
 
 @kernel
 def _writes_cell(pages, visit, cell):
-    """A row in which a large visit writes a cell, or -1."""
+    """The first row in which a visit writes a cell, or -1."""
     low, high = pages.begin[visit], pages.begin[visit + 1]
     end = high
+    # Rows of visits that are not large are in no order of cells.
+    if end - low <= _LARGE:
+        for row in range(low, end):
+            if pages.write[row] and pages.cell[row] == cell:
+                return row
+        return -1
     while low < high:
         middle = (low + high) // 2
         if pages.cell[pages.by_cell[middle]] < cell:
@@ -129,21 +137,24 @@ def _grown(edges):
 
 
 @kernel
-def _against(pages, visit, row, mark, mark_of, edges, count):
+def _against(pages, visit, row, twice, mark, mark_of, edges, count):
     """Compares the other rows of a read with the writer that one of its rows shows; returns edges, their number, and a
-    row that tears the write or -1."""
+    row that tears the write or -1. `twice`: the read shows several versions of a cell, of which `mark` has the last."""
     writer = pages.writer[pages.version[row]]
     first, last = pages.begin[writer], pages.begin[writer + 1]
     # The cells of a large write are not passed for each read: there the rows of the read are looked up among them.
-    large = last - first > _LARGE
-    if large:
+    by_reads = twice or last - first > _LARGE
+    if by_reads:
         first, last = pages.begin[visit], pages.begin[visit + 1]
     for place in range(first, last):
-        if large:
-            other = place if pages.read[place] and _writes_cell(pages, writer, pages.cell[place]) >= 0 else -1
+        if by_reads:
+            written = _writes_cell(pages, writer, pages.cell[place]) if pages.read[place] else -1
+            other = place if written >= 0 else -1
         else:
+            written = place
             other = mark[pages.cell[place]] if pages.write[place] and mark_of[pages.cell[place]] == visit else -1
-        if other < 0:
+        # What an operation read before it wrote there lacks that by right.
+        if other < 0 or (writer == visit and other < written):
             continue
         if count == edges.shape[0]:
             edges = _grown(edges)
@@ -155,33 +166,57 @@ def _against(pages, visit, row, mark, mark_of, edges, count):
 
 
 @kernel
+def _read_rows(pages, visit, mark, mark_of):
+    """Marks the rows of a visit's reads by their cells; returns how many they are, and whether they show several
+    versions of a cell."""
+    reads, twice = 0, False
+    for row in range(pages.begin[visit], pages.begin[visit + 1]):
+        if pages.read[row]:
+            cell = pages.cell[row]
+            twice |= mark_of[cell] == visit and pages.version[mark[cell]] != pages.version[row]
+            mark[cell], mark_of[cell] = row, visit
+            reads += 1
+    return reads, twice
+
+
+@kernel
 def _judge(pages, cell_count, out):
     mark, mark_of = np.empty(cell_count, np.int64), np.full(cell_count, -1)
     met = np.full(pages.begin.shape[0], -1)
     edges, count, pages_read = np.empty((1024, 4), np.int64), 0, 0
     for visit in range(pages.begin.shape[0] - 1):
-        reads = 0
-        for row in range(pages.begin[visit], pages.begin[visit + 1]):
-            if pages.read[row]:
-                mark[pages.cell[row]], mark_of[pages.cell[row]] = row, visit
-                reads += 1
-        # What shows one cell can't be torn.
-        if reads < 2:
-            continue
-        pages_read += 1
+        reads, twice = _read_rows(pages, visit, mark, mark_of)
+        pages_read += reads > 1
         for row in range(pages.begin[visit], pages.begin[visit + 1]):
             if not pages.read[row]:
                 continue
             writer = pages.writer[pages.version[row]]
-            # A writer is compared once with a read, and not with its own.
-            if writer < 0 or writer == visit or pages.cells[writer] < 2 or met[writer] == visit:
+            if writer >= 0 and writer != visit and pages.replaced.shape[0] > 0 and pages.replaced[pages.version[row]]:
+                record(out, 0, pages.invoke[row], 0, (row, row, pages.begin[writer], -1))
+                break
+            # What shows one cell else can't be torn. A writer is compared once with a read.
+            if reads < 2 or writer < 0 or pages.cells[writer] < 2 or met[writer] == visit:
                 continue
             met[writer] = visit
-            edges, count, torn = _against(pages, visit, row, mark, mark_of, edges, count)
+            edges, count, torn = _against(pages, visit, row, twice, mark, mark_of, edges, count)
             if torn >= 0:
                 record(out, 0, pages.invoke[row], 0, (row, torn, pages.begin[writer], -1))
                 break
     return edges[:count], pages_read
+
+
+def replaced(visit: Ints, cell: Ints, version: Ints, writer: Ints, write: Bools, cells: Ints) -> Bools:
+    """By version whether the visit that wrote it (`writer`) wrote over it; empty if no visit writes a cell twice."""
+    row = np.flatnonzero(write)
+    row = row[(np.bincount(visit[row], minlength=len(cells)) > cells)[visit[row]]]
+    found = np.zeros(len(writer) if len(row) else 0, np.bool_)
+    if len(row):
+        ids, count = together((visit[row], cell[row]))
+        last = np.full(count, -1)
+        np.maximum.at(last, ids, row)
+        over = row[version[row] != version[last[ids]]]
+        found[version[over[writer[version[over]] == visit[over]]]] = True
+    return found
 
 
 def torn_reads(pages: PageVisits, cells: int, out: Instances) -> tuple[Demands, int]:

@@ -47,8 +47,8 @@ from checkers.sessions.lists import (
     whole_values,
 )
 from checkers.sessions.page_elements import torn_by_elements
-from checkers.sessions.page_lists import Appends, Lengths, TornLists, torn_lists
-from checkers.sessions.page_reads import UNCLEAR, Demands, PageVisits, cell_order, cells_written, torn_reads
+from checkers.sessions.page_lists import Appends, Lengths, TornLists, cells_twice, read_twice, torn_lists
+from checkers.sessions.page_reads import UNCLEAR, Demands, PageVisits, cell_order, cells_written, replaced, torn_reads
 from checkers.sessions.version_cycles import SessionEdges, contradictions, make_nodes
 from checkers.source import Source
 from checkers.verdict import Verdict
@@ -125,9 +125,16 @@ class PageKernel:
         if not table.listed.any():
             return 0, []
         appends, lists = table.appends(), table.lists
-        by_length = torn_lists(appends, table.lengths(), table.cells)
+        alone = cells_twice(appends)
+        lengths = table.lengths(alone)
+        by_length = torn_lists(appends, lengths, table.cells, alone)
+        # Lengths do not tell what a page read before its own appends, nor which of two reads of a list is meant.
+        appended = np.isin(table.visit[by_length.shown], table.visit[table.rows["kind"] == APPEND])
+        looked_up = np.concatenate((table.visit[by_length.shown[appended]], read_twice(appends, lengths)))
+        again = np.flatnonzero((lists.length >= 0) & np.isin(table.visit, looked_up))
+        by_length = by_length.without(np.isin(table.visit[by_length.shown], looked_up))
         places = table.visit, table.pages.cell, lists.chains
-        by_element = torn_by_elements(table.rows, *places, appends, lists.elsewhere)
+        by_element = torn_by_elements(table.rows, *places, appends, np.union1d(lists.elsewhere, again))
         found = TornLists(*(np.concatenate(columns) for columns in zip(by_length, by_element, strict=True)))
         firsts = np.argsort(table.rows["invoke"][found.shown], kind="stable")[: self.explain]
         return len(found.shown), [_finding(table, TORN, *(int(column[i]) for column in found)) for i in firsts.tolist()]
@@ -183,15 +190,18 @@ class _PageTable:
         return _PageTable(rows, pages, versions, visit, group, len(begin) - 1, cells, listed, lists)
 
     def unclear_reads(self) -> int:
-        """Reads of unclear versions beside other reads, in cells that are written together with others."""
+        """Reads of unclear versions beside other reads, in cells that are written together with others; and in cells
+        that some operation wrote several times."""
         if not self.versions.unclear.any():
             return 0
         pages = self.pages
-        together_with = np.zeros(self.cells, np.bool_)
+        rows_of = np.bincount(self.visit[pages.write], minlength=len(pages.cells))
+        together_with, replaced_in = np.zeros((2, self.cells), np.bool_)
         together_with[pages.cell[pages.write & (pages.cells[self.visit] > 1)]] = True
+        replaced_in[pages.cell[pages.write & (rows_of > pages.cells)[self.visit]]] = True
         beside = np.bincount(self.visit[pages.read], minlength=len(pages.begin))[self.visit] > 1
         unclear = pages.read & self.versions.unclear[pages.version]
-        return int((unclear & beside & together_with[pages.cell]).sum())
+        return int((unclear & (beside & together_with[pages.cell] | replaced_in[pages.cell])).sum())
 
     def appends(self) -> Appends:
         """Appends of operations that append to several cells of a partition."""
@@ -200,11 +210,11 @@ class _PageTable:
         row = row[several]
         return Appends(self.visit[row], self.pages.cell[row], self.lists.place[row], row)
 
-    def lengths(self) -> Lengths:
-        """Lists read together with others of the partition."""
+    def lengths(self, alone: Ints) -> Lengths:
+        """Lists read together with others of the partition, and those of the cells `alone`."""
         row = np.flatnonzero(self.lists.length >= 0)
         several = np.bincount(self.visit[row], minlength=len(self.pages.begin))[self.visit[row]] > 1
-        row = row[several]
+        row = row[several | np.isin(self.pages.cell[row], alone)]
         return Lengths(self.visit[row], self.pages.cell[row], self.lists.length[row], row)
 
 
@@ -232,7 +242,8 @@ def _pages(
     np.minimum.at(settled, visit[write], order[1][write])
     since[settled < since] = NIL + 1
     cells = cells_written(begin, cell, write)
-    by_version, by_visit = (writer, versions.settled), (since, settled, cells)
+    over = replaced(visit, cell, version, writer, write, cells)
+    by_version, by_visit = (writer, versions.settled, over), (since, settled, cells)
     return PageVisits(
         begin, cell, version, read, write, *by_version, *by_visit, cell_order(begin, cell), rows["invoke"]
     )
