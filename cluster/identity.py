@@ -48,7 +48,7 @@ def named_cluster(cluster_id: str, flaws: Collection[str]) -> str:
 async def format_disk(disk: Disk, cluster_id: str, node_id: str) -> None:
     """Make a new disk that of the server named like its node, once, at installation (G1); a no-op if it is already.
 
-    Raises ForeignDisk where it is another's, CorruptLog where it is damaged.
+    Raises ForeignDisk where it is another's, CorruptLog where it is damaged, OtherVersion.
     """
     if await read_identity(disk, cluster_id, node_id) is None:
         await disk.write_atomic(IDENTITY_FILE, identity_file(cluster_id, node_id))
@@ -60,7 +60,7 @@ async def identify(
     """The server id that this node starts under.
 
     A disk that nobody formatted makes a new server, for the node may have lost the votes that its old one cast: it
-    belongs to no group, and waits to be added to some as a learner. Raises ForeignDisk, CorruptLog.
+    belongs to no group, and waits to be added to some as a learner. Raises ForeignDisk, CorruptLog, OtherVersion.
     """
     known = await read_identity(disk, cluster_id, node_id)
     if known is not None:
@@ -71,7 +71,7 @@ async def identify(
 
 
 async def read_identity(disk: Disk, cluster_id: str, node_id: str) -> str | None:
-    """The server id on a disk, None on a new one; raises ForeignDisk, CorruptLog."""
+    """The server id on a disk, None on a new one; raises ForeignDisk, CorruptLog, OtherVersion."""
     if IDENTITY_FILE not in disk.list(IDENTITY_FILE):
         return None
     found = _decode_identity(await read_twice(disk, IDENTITY_FILE, _IDENTITY_KIND))

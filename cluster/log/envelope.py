@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 import zlib
 
+from cluster.log.frames import OtherVersion
 from harness.ports import Disk
 
 FORMAT_VERSION = 1
@@ -37,24 +38,35 @@ def twice(kind: int, payload: bytes) -> bytes:
 
 
 def either(kind: int, data: bytes) -> bytes:
-    """The payload of a file that `twice` made; raises CorruptLog where both copies are damaged."""
+    """The payload of a file that `twice` made; raises CorruptLog where both copies are damaged, OtherVersion."""
     try:
-        return unframe(kind, data)
+        version, found, payload = _record(data)
     except CorruptLog:
-        return unframe(kind, data[len(data) // 2 :])
+        version, found, payload = _record(data[len(data) // 2 :])
+    if version != FORMAT_VERSION:
+        raise OtherVersion(_other(version))
+    return _expected(kind, found, payload)
 
 
 async def read_twice(disk: Disk, path: str, kind: int) -> bytes:
-    """The payload of a file that `twice` made; raises CorruptLog with its path where both copies are damaged."""
+    """The payload of a file that `twice` made; raises what `either` does, with the path."""
     data = await disk.read(path)
     try:
         return either(kind, data)
-    except CorruptLog as error:
-        raise CorruptLog(f"{path}: {error}") from error
+    except (CorruptLog, OtherVersion) as error:
+        raise type(error)(f"{path}: {error}") from error
 
 
 def unframe(kind: int, data: bytes) -> bytes:
-    """The payload of a record of this kind with which `data` begins; raises CorruptLog."""
+    """The payload of a record of this kind with which `data` begins; raises CorruptLog, also for another version."""
+    version, found, payload = _record(data)
+    if version != FORMAT_VERSION:
+        raise CorruptLog(_other(version))
+    return _expected(kind, found, payload)
+
+
+def _record(data: bytes) -> tuple[int, int, bytes]:
+    """(Version, kind, payload) of the whole record with which `data` begins; raises CorruptLog."""
     if len(data) < HEADER.size:
         raise CorruptLog("the record is cut short")
     magic, version, found, size, crc = HEADER.unpack_from(data)
@@ -63,8 +75,14 @@ def unframe(kind: int, data: bytes) -> bytes:
         raise CorruptLog("the record is damaged")
     if zlib.crc32(payload, zlib.crc32(_CHECKED.pack(version, found, size))) != crc:
         raise CorruptLog("the record is damaged")
-    if version != FORMAT_VERSION:
-        raise CorruptLog(f"the record has format version {version}; this program reads {FORMAT_VERSION}")
+    return version, found, payload
+
+
+def _other(version: int) -> str:
+    return f"the record has format version {version}; this program reads {FORMAT_VERSION}"
+
+
+def _expected(kind: int, found: int, payload: bytes) -> bytes:
     if found != kind:
         raise CorruptLog(f"a record of kind {found} where one of kind {kind} belongs")
     return payload

@@ -32,7 +32,10 @@ async def save(disk: Disk, known: KnownMasters) -> None:
 
 
 async def load(disk: Disk) -> KnownMasters | None:
-    """What was saved last; None if nothing was, or it is damaged: then those that the node was started with must do."""
+    """What was saved last; None if nothing was, or it is damaged: then those that the node was started with must do.
+
+    Raises OtherVersion.
+    """
     if MASTERS_FILE not in disk.list(MASTERS_FILE):
         return None
     try:

@@ -57,7 +57,10 @@ async def save(disk: Disk, meta: TabletMeta) -> None:
 
 
 async def load_all(disk: Disk) -> tuple[list[TabletMeta], dict[str, str]]:
-    """Every tablet's record, in the order of their ids; and the ids of those that are damaged, with what is wrong."""
+    """Every tablet's record, in the order of their ids; and the ids of those that are damaged, with what is wrong.
+
+    Raises OtherVersion.
+    """
     found: list[TabletMeta] = []
     damaged: dict[str, str] = {}
     for path in [path for path in disk.list(f"{TABLETS_DIRECTORY}/") if path.endswith(_SUFFIX)]:
