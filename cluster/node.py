@@ -24,6 +24,7 @@ from cluster.group_spec import OnFailure
 from cluster.identity import ForeignDisk, format_disk, identify, named_cluster, read_identity
 from cluster.log.envelope import CorruptLog, read_twice, twice
 from cluster.log.frames import OtherVersion
+from cluster.log.segments import check_version
 from cluster.nodelog import ClockFormatter, node_logger
 from cluster.observer import UNOBSERVED, Observer
 from cluster.store.node_clock import NodeClock
@@ -179,7 +180,9 @@ async def run_process(config: NodeConfig) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     with closing(RealDisk(Path(config.data_dir))) as disk:
-        await read_identity(disk, config.cluster_id, config.node_id)  # on another's disk nothing is counted
+        # Nothing is counted on a disk that is another's, or of another version.
+        await read_identity(disk, config.cluster_id, config.node_id)
+        await check_version(disk)
     incarnation = await next_incarnation(Path(config.data_dir))
     hello = Hello(named_cluster(config.cluster_id, config.flaws), config.node_id, incarnation, WIRE_VERSION)
     seed = random.Random(f"{config.seed}/{config.node_id}/{incarnation}").getrandbits(64)

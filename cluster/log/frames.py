@@ -42,6 +42,7 @@ _FIELDS = struct.Struct("<2sBQIIII")
 """Magic, version, offset of the frame, lengths of index and bodies, checksum of the index, checksum of the fields."""
 _CHECKED = struct.Struct("<2sBQIII")
 """The fields but for their checksum."""
+HEAD_BYTES = _FIELDS.size
 _SUM = struct.Struct("<I")
 _MARK = b"\xa5"
 CHUNK = 512
@@ -50,7 +51,7 @@ _TURN = 512 * _BLOCK
 
 
 class OtherVersion(Exception):
-    """The log was written by a program of another format version; its message names the file where one is known."""
+    """A file was written by a program of another format version; the message names it where it is known."""
 
 
 class Slot(msgspec.Struct, frozen=True, array_like=True):
@@ -184,6 +185,11 @@ def scan(data: bytes, salt: int, sealed: bool, flaws: Collection[str] = ()) -> S
         parts.append(part)
         position = part.end
     return Scan(tuple(parts), position)
+
+
+def begins(data: bytes, salt: int) -> bool:
+    """Whether a segment begins with a whole header, as far as `HEAD_BYTES` of it tell; raises OtherVersion."""
+    return _head_at(data, 0, salt) is not None
 
 
 def _part_at(data: bytes, position: int, salt: int, sealed: bool, flaws: Collection[str]) -> Frame | Hole | None:

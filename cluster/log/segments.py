@@ -10,7 +10,7 @@ import random
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 
-from cluster.log.frames import LogRecord, OtherVersion, Scan, build, build_in_turns, scan
+from cluster.log.frames import HEAD_BYTES, LogRecord, OtherVersion, Scan, begins, build, build_in_turns, scan
 from harness.ports import Clock, Disk, DiskFull
 
 DIRECTORY_PATH = "log"
@@ -42,6 +42,25 @@ def parse_path(path: str) -> Segment | None:
         return None
 
 
+def segments_on(disk: Disk) -> list[Segment]:
+    """Those that are there, the oldest first; their sizes are not known yet."""
+    found = (parse_path(path) for path in disk.list(_PREFIX))
+    return sorted((each for each in found if each is not None), key=lambda each: each.number)
+
+
+async def check_version(disk: Disk) -> None:
+    """Raise OtherVersion for a log of another version, as the first bytes of each segment tell; nothing is changed.
+
+    Where those are damaged the whole segment is looked at.
+    """
+    for segment in segments_on(disk):
+        try:
+            if not begins(await disk.read_at(segment.path, 0, HEAD_BYTES), segment.salt):
+                scan(await disk.read(segment.path), segment.salt, sealed=True)
+        except OtherVersion as error:
+            raise OtherVersion(f"{segment.path}: {error}") from error
+
+
 class Segments:
     """The segments of one log; one operation at a time, but for `remove_first`, which may run beside appends."""
 
@@ -70,8 +89,7 @@ class Segments:
 
     async def read(self, take: Callable[[Segment, Scan, bytes], None], flaws: Collection[str] = ()) -> None:
         """Read all segments in order, cut a torn tail, and make what is left durable; raises OtherVersion."""
-        found = (parse_path(path) for path in self._disk.list(_PREFIX))
-        self._segments = sorted((each for each in found if each is not None), key=lambda each: each.number)
+        self._segments = segments_on(self._disk)
         for segment in self._segments:
             data = await self._disk.read(segment.path)
             try:

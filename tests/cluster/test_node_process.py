@@ -15,7 +15,7 @@ import pytest
 
 from cluster.config import Knobs, NodeConfig, dump_config, load_config
 from cluster.identity import format_disk
-from cluster.log import frames
+from cluster.log import envelope, frames
 from cluster.log.node import NodeLog
 from cluster.node import next_incarnation, sole_process, tend_garbage
 from cluster.wire.messages import (
@@ -236,7 +236,7 @@ def complaint(folder: Path, code: int, listen: str = "127.0.0.1:0") -> str:
 
 
 def refused(folder: Path, code: int) -> str:
-    """The complaint of a node that changes nothing in its directory, but that it counts its start."""
+    """The complaint of a node that changes nothing in its directory, but that it may count its start."""
     before = contents(folder / "data")
     line = complaint(folder, code)
     assert contents(folder / "data") == before
@@ -267,15 +267,36 @@ def test_a_damaged_disk_ends_the_process_with_1(tmp_path: Path) -> None:
     assert f"ERROR cluster t1: in the data directory {tmp_path}/data, identity: the record is cut short; keep" in line
 
 
+@pytest.mark.parametrize("harmed", [0, 4])
 def test_a_log_of_another_format_version_is_refused_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harmed: int
 ) -> None:
+    """Also where the first bytes of the segment are damaged: a copy of the header is at the frame's end."""
     with monkeypatch.context() as patch:
         patch.setattr(frames, "LOG_VERSION", 99)
         segment = begun(tmp_path)
+    segment.write_bytes(b"torn"[:harmed] + segment.read_bytes()[harmed:])
     line = refused(tmp_path, 254)
     assert f"data directory {tmp_path}/data, log/{segment.name}: the log has format version 99; this program" in line
     assert line.endswith("start the program that wrote it, or give the node an empty data_dir.")
+    assert not (tmp_path / "data" / "incarnation").exists(), "a start that is refused is not counted"
+
+
+@pytest.mark.parametrize("name", ["identity", "incarnation", "masters", "tablets/tab.meta", "mutation-ids"])
+def test_a_small_file_of_another_format_version_is_refused_in_one_line_and_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """It was taken for a damaged one: of a tablet its replica was given up, and who the masters are was forgotten."""
+    begun(tmp_path)
+    path = tmp_path / "data" / name
+    path.parent.mkdir(exist_ok=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(envelope, "FORMAT_VERSION", 99)
+        path.write_bytes(envelope.twice(1, b"of then"))
+    before = path.read_bytes()
+    line = complaint(tmp_path, 254)
+    assert f"{name}: the record has format version 99; this program reads 1; start the program that wrote it" in line
+    assert path.read_bytes() == before
 
 
 def test_the_disk_of_another_cluster_is_refused_in_one_line_and_left_as_it_is(tmp_path: Path) -> None:
