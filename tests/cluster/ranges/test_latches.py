@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.counts import bytecodes
 from cluster.ranges.latches import Latch, Latches
 from cluster.store.cells import Span, point, rows
 
@@ -15,6 +20,9 @@ SPANS: list[Span] = [
     rows(0, 0, None),
     rows(0, 2, 5),
 ]
+Claim: TypeAlias = tuple[tuple[Span, ...], tuple[Span, ...]]
+"""What is read and what is written."""
+
 SETS = st.lists(st.sampled_from(SPANS), max_size=3).map(tuple)
 
 
@@ -104,3 +112,42 @@ def test_a_waiting_claim_that_is_given_up_lets_nobody_past_what_it_waited_for() 
     assert not behind.granted
     latches.release(holder)
     assert behind.granted
+
+
+def claims_of_cells_of_their_own(count: int) -> list[Claim]:
+    return [((), (point((0, row, 0)),)) for row in range(count)]
+
+
+def writes_of_one_cell(count: int) -> list[Claim]:
+    return [((), (point((0, 0, 0)),))] * count
+
+
+def reads_and_writes_of_one_cell(count: int) -> list[Claim]:
+    cell = (point((0, 0, 0)),)
+    return [(cell, ()) if number % 3 else ((), cell) for number in range(count)]
+
+
+def reads_of_one_cell(count: int) -> list[Claim]:
+    return [((point((0, 0, 0)),), ())] * count
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize(
+    "claims",
+    [claims_of_cells_of_their_own, writes_of_one_cell, reads_and_writes_of_one_cell, reads_of_one_cell],
+)
+def test_a_claim_of_a_cell_costs_the_same_however_many_are_open(
+    claims: Callable[[int], list[Claim]], backwards: bool
+) -> None:
+    """Each was compared with every open one of its partition."""
+
+    def cost(count: int) -> int:
+        latches = Latches()
+        with bytecodes() as counts:
+            held = [latches.acquire(*claim) for claim in claims(count)]
+            for latch in reversed(held) if backwards else held:
+                latches.release(latch)
+        assert len(latches) == 0
+        return counts.total()
+
+    assert cost(800) < 8 * 1.2 * cost(100)
