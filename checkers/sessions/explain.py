@@ -105,9 +105,11 @@ def _contradictory(speaker: Speaker, finding: Finding) -> tuple[str, tuple[dict[
     values = [speaker.source.shown(step["value"]) for step in steps]
     around = " before ".join([*values, values[0]])
     reasons = [_reason(speaker, step) for step in steps]
+    own = any(step["did"] == "wrote" and step["kind"] == "session" for step in steps)
+    late = "shows an older version than its session had written" if own else "went back to an older version"
     message = (
         f"The versions of {speaker.key(finding.key)} would have to come in the order {around}: {'; '.join(reasons)}. "
-        "Whichever order they were written in, some read went back to an older version."
+        f"Whichever order they were written in, some read {late}."
     )
     told = tuple(
         {
@@ -124,12 +126,16 @@ def _contradictory(speaker: Speaker, finding: Finding) -> tuple[str, tuple[dict[
 def _reason(speaker: Speaker, step: dict[str, Any]) -> str:
     old, new = speaker.source.shown(step["value"]), speaker.source.shown(step["next"])
     source, target = step["source"], step["target"]
+    if step["did"] == "replaced":
+        return f"{speaker.process(source)}'s operation wrote {old} and then {new}"
     if step["kind"] == "certain":
         if source < 0 or target < 0:
             return f"{old} was there before {new} was written"
         return f"{old} was there before {speaker.process(target)}'s write of {new} {speaker.began(target)}"
     if source < 0 or target < 0:
         return f"{old} was read before {new}"
+    if step["did"] == "wrote":
+        return f"{speaker.process(target)}'s session wrote {old} and then read {new}"
     if step["kind"] == "session":
         return f"{speaker.process(target)} read {old} and then {new}"
     return (

@@ -55,8 +55,15 @@ CONTRADICTORY: Final = "contradictory-reads"
 """Strong reads, or one session's, that fit no order of the versions, whichever it is."""
 
 
+WROTE: Final = "wrote"
+READ_IT: Final = "read"
+REPLACED: Final = "replaced"
+"""What an operation did with a version before another one comes: `REPLACED` it by the other itself."""
+
+
 class Table(NamedTuple):
-    """Rows sorted by cell and invocation, without elements; `events` are the same as kernels read them."""
+    """Rows sorted by cell and invocation, without elements; `events` are the same as kernels read them. `replaced` are
+    versions that one operation wrote one after the other to one cell."""
 
     rows: Columns
     versions: Versions
@@ -66,6 +73,7 @@ class Table(NamedTuple):
     sessions: int
     chains: Chains
     odd: OddRows
+    replaced: tuple[Ints, Ints]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +98,14 @@ class SessionKernel:
         counts = {name: int(count) for name, count in zip(ANOMALIES, out.counts + more, strict=True) if count}
         kept = _direct(table, out) + [_misplaced(table, one) for one in displaced]
         if wanted[0]:
-            omitted = omissions(table.rows, table.events, table.chains, table.odd.off_chain, stale, self.explain)
+            omitted = omissions(
+                table.rows, table.events, table.chains, table.odd.off_chain, (stale & 1) > 0, self.explain
+            )
             if omitted.total:
                 counts[ANOMALIES[0]] = counts.get(ANOMALIES[0], 0) + omitted.total
                 kept += [_omission(table, *pair) for pair in omitted.pairs]
-            found, cycles = _contradictions(table, stale, self.explain)
+        if wanted[0] or wanted[1]:
+            found, cycles = _contradictions(table, stale, wanted, self.explain)
             if found:
                 counts[CONTRADICTORY] = found
                 kept += cycles
@@ -124,11 +135,34 @@ def read_table(rows: Columns) -> Table:
     listed = listed_cells(rows, cell, cells)
     version, count = together([cell, rows["value"]])
     versions, timed = ordered_versions(rows, cell, cells, version, count, cell)
+    replaced = _replaced(rows, cell, version, versions)
     since, settled = order_by_row(rows, version, cell, versions, timed)
     judged = (rows["kind"] == READ) | (rows["kind"] == WRITE)
     odd = _order_lists(rows, cell, listed, chains, since, settled, judged)
     events = _events(rows, cell, begin, version, since, settled, judged)
-    return Table(rows, versions, events, timed, listed, dense_sessions(rows)[1], chains, odd)
+    return Table(rows, versions, events, timed, listed, dense_sessions(rows)[1], chains, odd, replaced)
+
+
+def _replaced(rows: Columns, cell: Ints, version: Ints, versions: Versions) -> tuple[Ints, Ints]:
+    """Versions that one operation wrote one after the other to a cell, but those that were read before it began; one
+    that it came back to becomes unclear."""
+    write = np.flatnonzero(rows["kind"] == WRITE)
+    older, newer = _neighbours(rows, cell, version, write)
+    if len(older):
+        row = np.union1d(older, newer)
+        ids, _ = together((version[row], rows["invoke"][row]))
+        versions.unclear[version[row[np.bincount(ids)[ids] > 1]]] = True
+        clear = ~versions.unclear[version[write]] & (versions.since[version[write]] > NIL + 1)
+        older, newer = _neighbours(rows, cell, version, write[clear])
+    return version[older], version[newer]
+
+
+def _neighbours(rows: Columns, cell: Ints, version: Ints, write: Ints) -> tuple[Ints, Ints]:
+    """Pairs of these rows that are next to each other, and of one operation and cell but not of one version."""
+    one, other = write[:-1], write[1:]
+    pairs = (cell[one] == cell[other]) & (rows["invoke"][one] == rows["invoke"][other])
+    pairs &= version[one] != version[other]
+    return one[pairs], other[pairs]
 
 
 def _order_lists(
@@ -241,21 +275,27 @@ def _misplaced(table: Table, one: Misplaced) -> Finding:
     return Finding(ANOMALIES[one.code], ops[0], key_of(table.rows, one.late), ops, facts)
 
 
-def _contradictions(table: Table, stale: Bools, explain: int) -> tuple[int, list[Finding]]:
+def _contradictions(table: Table, stale: np.ndarray, wanted: Bools, explain: int) -> tuple[int, list[Finding]]:
     """Judges cells whose versions are ordered in part, and where no single read is certainly wrong (`stale`)."""
-    versions = table.versions
+    versions, count = table.versions, len(table.versions.since)
     events = table.events._replace(judged=table.events.judged & ~versions.unclear[table.events.version])
-    chosen = ~(table.timed | table.listed)
-    group_of = np.zeros(len(versions.since), np.int64)
-    cell = np.repeat(np.arange(len(chosen)), np.diff(events.begin))
-    chosen[cell[stale]] = False
+    cell = np.repeat(np.arange(len(table.timed)), np.diff(events.begin))
+    older, newer = table.replaced
+    chosen = ~table.timed
+    group_of = np.zeros(count, np.int64)
     group_of[events.version] = cell
-    picked = np.flatnonzero(versions.seen & ~versions.unclear & chosen[group_of])
+    chosen[group_of[older]] = True
+    chosen[table.listed] = False
+    chosen[cell[(stale & (wanted[0] + 2 * wanted[1])) > 0]] = False
+    read = read_order(events, chosen, count, _binding(table, wanted))
+    inside = chosen[group_of[older]]
+    source, target = np.append(read.source, older[inside]), np.append(read.target, newer[inside])
+    ordered = versions.seen & ~versions.unclear & chosen[group_of]
+    ordered[source[source < count]], ordered[target[target < count]] = True, True
+    picked = np.flatnonzero(ordered)
     if not len(picked):
         return 0, []
-    count = len(versions.since)
-    shown, asked = shown_and_asked(events, count)
-    read = read_order(events, chosen, count)
+    shown, asked = shown_and_asked(events, count) if wanted[0] else (np.full(count, NEVER), np.full(count, NIL))
     helpers = len(read.helper_cell)
     group_of = np.append(group_of, read.helper_cell)
     picked = np.append(picked, count + np.arange(helpers))
@@ -265,26 +305,34 @@ def _contradictions(table: Table, stale: Bools, explain: int) -> tuple[int, list
     nodes = make_nodes(group_of[picked], len(chosen), *filled)
     node_of = np.full(count + helpers, -1)
     node_of[picked] = np.arange(len(picked))
-    source, target = node_of[read.source], node_of[read.target]
-    order, begin = grouped_order(source, len(picked), source)
-    edges = SessionEdges(begin, target[order], picked >= count)
+    order, begin = grouped_order(node_of[source], len(picked), node_of[source])
+    edges = SessionEdges(begin, node_of[target][order], picked >= count)
     found, cycles = contradictions(nodes, edges, explain)
-    return found, [_contradiction(table, picked, shown, asked, cycle) for cycle in cycles]
+    return found, [_contradiction(table, picked, shown, asked, cycle, wanted) for cycle in cycles]
 
 
-def _contradiction(table: Table, picked: Ints, shown: Ints, asked: Ints, cycle: Contradiction) -> Finding:
-    """Steps in order: each version must come before the next, by certain order, by two reads in real time or by two of
-    one session."""
+def _binding(table: Table, wanted: Bools) -> Bools:
+    """Rows of which later reads of their session must not be older."""
+    acknowledged = ~table.events.read & (table.rows["status"] == OK)
+    return wanted[0] & table.events.read | wanted[1] & acknowledged
+
+
+def _contradiction(
+    table: Table, picked: Ints, shown: Ints, asked: Ints, cycle: Contradiction, wanted: Bools
+) -> Finding:
+    """Steps in order: each version must come before the next, by certain order, by two reads in real time or by what
+    one session did."""
     kinds = ("certain", "realtime", "session")
     versions = picked[cycle.nodes][::-1]
     steps: list[dict[str, Any]] = []
     for place, version in enumerate(versions.tolist()):
         following = int(versions[(place + 1) % len(versions)])
         reason = int(cycle.reasons[::-1][(place + 1) % len(versions)])
-        rows = _witnesses(table, version, following, reason, shown, asked)
+        did, *rows = _witnesses(table, version, following, reason, (shown, asked), wanted)
         steps.append(
             {
-                "kind": kinds[reason],
+                "kind": kinds[0 if did == REPLACED else reason],
+                "did": did,
                 "value": _value_of(table, version),
                 "next": _value_of(table, following),
                 "source": int(table.rows["invoke"][rows[0]]) if rows[0] >= 0 else -1,
@@ -301,19 +349,28 @@ def _value_of(table: Table, version: int) -> int | None:
     return None if value == NIL else value
 
 
-def _witnesses(table: Table, version: int, following: int, reason: int, shown: Ints, asked: Ints) -> tuple[int, int]:
-    """Rows that show why a version comes before another: their writes, or reads of them."""
-    events = table.events
+def _witnesses(
+    table: Table, version: int, following: int, reason: int, times: tuple[Ints, Ints], wanted: Bools
+) -> tuple[str, int, int]:
+    """Rows that show why a version comes before another, their writes or reads of them, and what the first one did."""
+    events, (shown, asked) = table.events, times
+    writers = int(table.versions.writer[version]), int(table.versions.writer[following])
     if reason == 0:
-        return int(table.versions.writer[version]), int(table.versions.writer[following])
-    mine = np.flatnonzero((events.version == version) & events.read)
+        return WROTE, *writers
+    mine = np.flatnonzero((events.version == version) & (events.read | _binding(table, wanted)))
     other = np.flatnonzero((events.version == following) & events.read)
     if reason == 1:
-        return int(mine[events.complete[mine] == shown[version]][0]), int(
-            other[events.invoke[other] == asked[following]][0]
+        mine = mine[events.read[mine]]
+        return (
+            READ_IT,
+            int(mine[events.complete[mine] == shown[version]][0]),
+            int(other[events.invoke[other] == asked[following]][0]),
         )
+    mine = mine[_binding(table, wanted)[mine]]
     for row in other.tolist():
         before = mine[(events.session[mine] == events.session[row]) & (events.complete[mine] < events.invoke[row])]
         if len(before):
-            return int(before[-1]), int(row)
-    return -1, -1
+            return READ_IT if events.read[before[-1]] else WROTE, int(before[-1]), int(row)
+    # Past helpers a cycle names versions that one session read one after the other, though not next to each other.
+    overwritten = bool(np.any((table.replaced[0] == version) & (table.replaced[1] == following)))
+    return (REPLACED, *writers) if overwritten else (READ_IT, -1, -1)

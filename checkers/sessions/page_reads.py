@@ -136,10 +136,17 @@ def _grown(edges):
     return larger
 
 
+class _Marks(NamedTuple):
+    """By cell the last row of a read, and of which visit."""
+
+    row: Ints
+    visit: Ints
+
+
 @kernel
-def _against(pages, visit, row, twice, mark, mark_of, edges, count):
+def _against(pages, visit, row, twice, marks, edges, count):
     """Compares the other rows of a read with the writer that one of its rows shows; returns edges, their number, and a
-    row that tears the write or -1. `twice`: the read shows several versions of a cell, of which `mark` has the last."""
+    row that tears the write or -1. `twice`: the read shows several versions of a cell; `marks` has the last."""
     writer = pages.writer[pages.version[row]]
     first, last = pages.begin[writer], pages.begin[writer + 1]
     # The cells of a large write are not passed for each read: there the rows of the read are looked up among them.
@@ -152,7 +159,8 @@ def _against(pages, visit, row, twice, mark, mark_of, edges, count):
             other = place if written >= 0 else -1
         else:
             written = place
-            other = mark[pages.cell[place]] if pages.write[place] and mark_of[pages.cell[place]] == visit else -1
+            marked = pages.write[place] and marks.visit[pages.cell[place]] == visit
+            other = marks.row[pages.cell[place]] if marked else -1
         # What an operation read before it wrote there lacks that by right.
         if other < 0 or (writer == visit and other < written):
             continue
@@ -166,26 +174,25 @@ def _against(pages, visit, row, twice, mark, mark_of, edges, count):
 
 
 @kernel
-def _read_rows(pages, visit, mark, mark_of):
+def _read_rows(pages, visit, marks):
     """Marks the rows of a visit's reads by their cells; returns how many they are, and whether they show several
     versions of a cell."""
     reads, twice = 0, False
     for row in range(pages.begin[visit], pages.begin[visit + 1]):
         if pages.read[row]:
             cell = pages.cell[row]
-            twice |= mark_of[cell] == visit and pages.version[mark[cell]] != pages.version[row]
-            mark[cell], mark_of[cell] = row, visit
+            twice |= marks.visit[cell] == visit and pages.version[marks.row[cell]] != pages.version[row]
+            marks.row[cell], marks.visit[cell] = row, visit
             reads += 1
     return reads, twice
 
 
 @kernel
-def _judge(pages, cell_count, out):
-    mark, mark_of = np.empty(cell_count, np.int64), np.full(cell_count, -1)
+def _judge(pages, marks, out):
     met = np.full(pages.begin.shape[0], -1)
     edges, count, pages_read = np.empty((1024, 4), np.int64), 0, 0
     for visit in range(pages.begin.shape[0] - 1):
-        reads, twice = _read_rows(pages, visit, mark, mark_of)
+        reads, twice = _read_rows(pages, visit, marks)
         pages_read += reads > 1
         for row in range(pages.begin[visit], pages.begin[visit + 1]):
             if not pages.read[row]:
@@ -198,7 +205,7 @@ def _judge(pages, cell_count, out):
             if reads < 2 or writer < 0 or pages.cells[writer] < 2 or met[writer] == visit:
                 continue
             met[writer] = visit
-            edges, count, torn = _against(pages, visit, row, twice, mark, mark_of, edges, count)
+            edges, count, torn = _against(pages, visit, row, twice, marks, edges, count)
             if torn >= 0:
                 record(out, 0, pages.invoke[row], 0, (row, torn, pages.begin[writer], -1))
                 break
@@ -222,5 +229,5 @@ def replaced(visit: Ints, cell: Ints, version: Ints, writer: Ints, write: Bools,
 def torn_reads(pages: PageVisits, cells: int, out: Instances) -> tuple[Demands, int]:
     """Record torn reads (row that shows the write, row that does not, first row of the write); returns what other reads
     demand of the order of writes that is not certain already, and how many reads of several cells there were."""
-    edges, reads = _judge(pages, cells, out)
+    edges, reads = _judge(pages, _Marks(np.empty(cells, np.int64), np.full(cells, -1)), out)
     return Demands(*(edges[:, i].copy() for i in range(4))), int(reads)

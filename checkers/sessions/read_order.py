@@ -1,7 +1,9 @@
-"""Which versions sessions read one after the other, in few edges.
+"""Which versions sessions read after others that they had read or written, in few edges.
 
 A session orders version a before b if some read of a completed before some read of b was invoked, so where the first
-read of a completed before the last read of b was invoked: reads of one version count together, as a visit. Visits that
+read of a completed before the last read of b was invoked: reads of one version count together, as a visit. So does the
+session's own write of a version, if its reads must not miss that (`read-your-writes`): what counts is which of these
+completed first. Visits that
 overlap come in no order; if the visits of a session are sorted by their first completion, what comes before each of
 them is a prefix of the others, though drawn pair by pair that may be the square of their number.
 """
@@ -21,8 +23,8 @@ from checkers.sessions.session_order import Events
 
 
 class ReadOrder(NamedTuple):
-    """Edges from what was read before to what was read after. A node is a version, or behind all versions a helper, of
-    which `helper_cell` tells the cells."""
+    """Edges from what was read or written before to what was read after. A node is a version, or behind all versions a
+    helper, of which `helper_cell` tells the cells."""
 
     source: Ints
     target: Ints
@@ -30,8 +32,8 @@ class ReadOrder(NamedTuple):
 
 
 class _Visits(NamedTuple):
-    """Sorted by session and cell, each of which owns `begin[s]:begin[s + 1]`, and by `shown`, when their first read
-    completed; `asked` is when their last began, and `by_asked` sorts each session's visits by that."""
+    """Sorted by session and cell, each of which owns `begin[s]:begin[s + 1]`, and by `shown`, when the first of
+    what counts completed; `asked` is when their last read began, and `by_asked` sorts each session's visits by that."""
 
     begin: Ints
     version: Ints
@@ -85,16 +87,20 @@ def _draw(visits, until, top, versions, helper_of, source, target):
     return count, helpers
 
 
-def read_order(events: Events, chosen: npt.NDArray[np.bool_], versions: int) -> ReadOrder:
-    """What sessions say of the order of versions in the chosen cells."""
+def read_order(
+    events: Events, chosen: npt.NDArray[np.bool_], versions: int, before: npt.NDArray[np.bool_]
+) -> ReadOrder:
+    """What sessions say of the order of versions in the chosen cells; `before` flags the rows of which later reads must
+    not be older: reads, writes that were acknowledged, or both."""
     cell = np.repeat(np.arange(len(chosen)), np.diff(events.begin))
-    rows = np.flatnonzero(chosen[cell] & events.read & events.judged)
+    rows = np.flatnonzero(chosen[cell] & (events.read | before) & events.judged)
     session, sessions = together((cell[rows], events.session[rows].astype(np.int64)))
     version = events.version[rows].astype(np.int64)
     visit, count = together((session, version))
     shown, asked = np.full(count, NEVER), np.full(count, NIL)
-    np.minimum.at(shown, visit, events.complete[rows])
-    np.maximum.at(asked, visit, events.invoke[rows])
+    counts, read = before[rows], events.read[rows]
+    np.minimum.at(shown, visit[counts], events.complete[rows[counts]])
+    np.maximum.at(asked, visit[read], events.invoke[rows[read]])
     row_of = np.empty(count, np.int64)
     row_of[visit] = np.arange(len(rows))
     order, begin = grouped_order(session[row_of], sessions, shown)

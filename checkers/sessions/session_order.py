@@ -97,8 +97,8 @@ def _take_in(events, sessions, done):
 
 @kernel
 def _judge(events, sessions, wanted, out, stale):
-    """Counts violations in `out` (kept as row, earlier row, scope) and flags reads that are not monotonic; returns how
-    many reads were compared with the read before, and how many comparisons could not be decided."""
+    """Counts violations in `out` (kept as row, earlier row, scope) and marks stale reads (`judge_sessions`); returns
+    how many reads were compared with the read before, and how many comparisons could not be decided."""
     compared, undecided = 0, 0
     for cell in range(events.begin.shape[0] - 1):
         pointer, newest, last = events.finished[cell], -1, -1
@@ -131,14 +131,15 @@ def _judge(events, sessions, wanted, out, stale):
                 compared += before >= 0
                 undecided += _undecided(events, row, before)
                 if _misses(events, row, my_read):
-                    stale[row] = True
+                    stale[row] |= 1
                     if wanted[0]:
                         record(out, 0, order, cell, (row, my_read, 1, -1))
                 elif events.strong[row] and _misses(events, row, newest):
-                    stale[row] = True
+                    stale[row] |= 1
                     if wanted[0]:
                         record(out, 0, order, cell, (row, newest, 0, -1))
                 if wanted[1] and _misses(events, row, my_write):
+                    stale[row] |= 2
                     record(out, 1, order, cell, (row, my_write, 1, -1))
             else:
                 if wanted[2] and _misses(events, row, my_write):
@@ -150,10 +151,11 @@ def _judge(events, sessions, wanted, out, stale):
 
 def judge_sessions(
     events: Events, session_count: int, wanted: npt.NDArray[np.bool_], out: Instances
-) -> tuple[npt.NDArray[np.bool_], int, int]:
-    """Judge the wanted guarantees (flags by code); returns which reads are certainly not monotonic, how many
-    comparisons of a read with the read before there were, and how many of them the history does not decide."""
+) -> tuple[npt.NDArray[np.int8], int, int]:
+    """Judge the wanted guarantees (flags by code); returns by row 1 for reads that are certainly not monotonic, 2 for
+    those that miss an own write, if that is wanted, 3 for both and else 0; then how many comparisons of a read with the
+    read before there were, and how many of them the history does not decide."""
     sessions = _Sessions(np.full(session_count, -1), np.full(session_count, -1), np.full(session_count, -1))
-    stale = np.zeros(len(events.read), np.bool_)
+    stale = np.zeros(len(events.read), np.int8)
     compared, undecided = _judge(events, sessions, wanted, out, stale)
     return stale, int(compared), int(undecided)
