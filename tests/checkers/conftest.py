@@ -20,6 +20,7 @@ from checkers.engines.api import Engine
 from checkers.engines.local import LocalEngine
 from checkers.engines.session import SparkOptions
 from checkers.engines.spark import SparkEngine
+from tests.support.cluster_driver import Driver
 from tests.support.standalone_cluster import Cluster, standalone_cluster
 
 ON_CLUSTER = "cluster"
@@ -44,6 +45,14 @@ def archive(cluster: Cluster) -> Path:
     # in a process of its own, for it has a local session
     subprocess.run([sys.executable, "-m", "assay.cli", "pack", "--to", path], check=True)
     return path
+
+
+@pytest.fixture(scope="module")
+def driver(cluster: Cluster, archive: Path) -> Iterator[Driver]:
+    """Which has all the cluster's cores until the module's tests are over."""
+    driver = Driver(cluster, archive)
+    yield driver
+    driver.close()
 
 
 @pytest.fixture(scope="session")

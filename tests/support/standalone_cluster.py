@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import pyspark
@@ -24,12 +25,21 @@ HIDDEN = sorted(place for place in _NOT_THERE - {Path("/usr")} if not _NOT_THERE
 """What machines of the cluster do not see."""
 
 
+@cache
 def lacks() -> str | None:
     """Why no such cluster can be had here, or None."""
     if os.geteuid() != 0:
         return "namespaces take the rights of root"
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
-    return f"there is no {missing[0]}" if missing else None
+    if missing:
+        return f"there is no {missing[0]}"
+    tried = subprocess.run(
+        ["unshare", "--net", "--mount", "sh", "-c", _TRIAL], capture_output=True, text=True, check=False
+    )
+    return f"this machine makes no namespaces ({tried.stderr.strip()})" if tried.returncode else None
+
+
+_TRIAL = "mount -t tmpfs none /tmp && ip link add bridge type bridge && ip link add one type veth peer name other"
 
 
 @dataclass
@@ -40,6 +50,8 @@ class Machine:
     address: str
     log: Path
     process: subprocess.Popen[bytes] | None = None
+    cpuinfo: Path | None = None
+    """What Linux says there of the processor, if not the truth."""
 
     def pids(self) -> list[str]:
         """Of all that runs there."""
@@ -97,16 +109,37 @@ class Cluster:
         """A new machine that runs the master, or else a worker."""
         place = len(self.machines) + 2
         name, address = f"assay{self.number}-{role}", f"10.213.{self.number}.{place}"
-        machine = self.machines[role] = Machine(name, address, self.home / f"{role}.log")
+        self.machines[role] = Machine(name, address, self.home / f"{role}.log")
         _run("ip", "netns", "add", name)
         self.wire(f"port{place}", address, name)
+        return self.boot(role)
+
+    def boot(self, role: str) -> Machine:
+        """Begin what runs on a machine that is there, and on which nothing runs."""
+        machine = self.machines[role]
         with machine.log.open("wb") as log:
-            command = ["ip", "netns", "exec", name, "unshare", "--mount", "--propagation", "private", "sh", "-c"]
-            script = self._script(role, address)
+            command = [
+                "ip",
+                "netns",
+                "exec",
+                machine.name,
+                "unshare",
+                "--mount",
+                "--propagation",
+                "private",
+                "sh",
+                "-c",
+            ]
+            script = self._script(role, machine)
             machine.process = subprocess.Popen(
                 [*command, script], stdout=log, stderr=log, env={"PATH": os.environ["PATH"]}
             )
         return machine
+
+    def await_ready(self, role: str) -> None:
+        """Until the machine takes part in the cluster."""
+        said = "I have been elected leader" if role == "master" else "Successfully registered with master"
+        _await(self.machines[role].log, said)
 
     def lay_out(self) -> None:
         """A switch in a namespace of its own, where the rules of this machine's firewall do not apply; and our wire."""
@@ -138,14 +171,16 @@ class Cluster:
         for name in [inside] if namespace is None else [inside, "lo"]:
             _run("ip", *into, "link", "set", name, "up")
 
-    def _script(self, role: str, address: str) -> str:
+    def _script(self, role: str, machine: Machine) -> str:
         """Hides what a machine of a cluster would not have, and becomes a process of Spark's."""
+        address = machine.address
         kept, spark = f"/run/assay{self.number}", Path(pyspark.__file__).parent
         lines = [
             "set -e",
             f"mkdir -p {kept}; mount -t tmpfs none {kept}; mkdir {kept}/spark {kept}/lent {kept}/work",
             f"mount --bind {spark} {kept}/spark; mount --bind {self.lent} {kept}/lent",
             f"mount --bind {self.work} {kept}/work",
+            *([f"mount --bind {machine.cpuinfo} /proc/cpuinfo"] if machine.cpuinfo else []),
             *(f"mount -t tmpfs none {place}" for place in HIDDEN if place.exists()),
             f"mkdir -p {self.lent}; mount --bind {kept}/lent {self.lent}",
         ]
@@ -161,6 +196,11 @@ class Cluster:
             f"SPARK_DAEMON_MEMORY=256m SPARK_LOCAL_IP={address} HOME=/nonexistent {what}"
         )
         return "\n".join(lines)
+
+    def compilations(self) -> list[str]:
+        """What executors said that they compile, in the order of their logs."""
+        logs = sorted(self.work.glob("*/*/stderr"))
+        return [line for log in logs for line in _text(log).splitlines() if line.startswith("assay compiles")]
 
     def executors(self) -> int:
         """How many executors run."""
@@ -189,23 +229,23 @@ def standalone_cluster(home: Path, workers: int = 2, memory_mib: int = 1024) -> 
     cluster.work.mkdir()
     try:
         cluster.lay_out()
-        master = cluster.start("master")
-        _await(master.log, "I have been elected leader")
+        cluster.start("master")
+        cluster.await_ready("master")
         for each in range(workers):
             cluster.start(f"worker{each}")
         for each in range(workers):
-            _await(cluster.machines[f"worker{each}"].log, "Successfully registered with master")
+            cluster.await_ready(f"worker{each}")
         yield cluster
     finally:
         cluster.stop()
 
 
-def await_true(condition: Callable[[], object], within_s: float = 90) -> None:
+def await_true(condition: Callable[[], object], within_s: float = 90, every_s: float = 0.1) -> None:
     """Until it holds; fails if it does not in so many seconds."""
     end = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < end, "it never came"
-        time.sleep(0.1)
+        time.sleep(every_s)
 
 
 def _await(log: Path, sentence: str) -> None:

@@ -1,168 +1,244 @@
-"""Judging on a standalone Spark cluster whose machines have nothing of ours but the archive that `assay pack` made."""
+"""Judging on a standalone Spark cluster whose machines have nothing of ours but the archive that `assay pack` made: all
+tests are in one session, and what befalls its workers befalls them in mid-check."""
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
+import msgspec
+import pyarrow as pa
 import pytest
 
-from checkers.api import judge_source
-from checkers.engines.local import LocalEngine
-from checkers.engines.session import SparkOptions
-from checkers.engines.spark import SparkEngine
-from checkers.importers.detect import open_source
-from checkers.made.examples import EXAMPLES
-from checkers.made.registers import Anomaly, RegisterShape, write_register_history
+from checkers.made.bases import BASES
+from checkers.made.generate import MadeHistory, anomalies, made_batches
+from checkers.made.registers import RegisterShape, register_batches, write_register_history
+from checkers.made.transactions import TxnShape, write_txn_history
 from checkers.models import MODELS
 from harness.errors import UserError
-from tests.support.corpus import CORPUS, OWN
+from harness.history.address import Place, place_of
+from harness.history.parts import write_history
+from tests.support.cluster_driver import Driver, Event, judge_here
+from tests.support.kernels import entered_kernels, packed_kernels
 from tests.support.standalone_cluster import Cluster, await_true, lacks
-
-DEEP_TASK = Path(__file__).with_name("deep_task.py")
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.campaign,
     pytest.mark.skipif(lacks() is not None, reason=f"no cluster of namespaces here: {lacks()}"),
     pytest.mark.xdist_group("spark cluster"),
 ]
 
+LOGS = "logs"
+OPERATIONS = 200
+ROWS_EACH = 100
+"""Operations of a part, and of what one task looks at: tasks on both workers have some of each history."""
+
+
+def cut(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """Smaller batches."""
+    for batch in batches:
+        yield from (batch.slice(begin, rows) for begin in range(0, batch.num_rows, rows))
+
+
+def made(place: Place, model: str, anomaly: str | None) -> Place:
+    """A history in small parts, with so many anomalies as one operation in fifty."""
+    texts: dict[str, int] = {}
+    wanted = MadeHistory(model, OPERATIONS, anomaly=anomaly, rate=0.02 if anomaly else None)
+    batches = cut(made_batches(wanted, texts), ROWS_EACH)
+    write_history(batches, place, part_rows=ROWS_EACH, dictionary=lambda: msgspec.json.encode(list(texts)))
+    return place
+
+
+def run_that_logs(folder: Path, line: str) -> Path:
+    """A saved run of one node, which wrote this line."""
+    (folder / "nodes" / "n1").mkdir(parents=True)
+    (folder / "run.json").write_text('{"serving_nodes": ["n1"]}')
+    (folder / "nodes" / "n1" / "node.log").write_text(f"started\n{line}\n")
+    write_register_history(RegisterShape(OPERATIONS, keys=3), folder / "history.parquet")
+    return folder / "history.parquet"
+
+
+def histories(folder: Path) -> Iterator[tuple[str, bool, Place]]:
+    """For every model one that is valid, and one that has an anomaly if there is any that the model finds."""
+    for model in BASES:
+        yield model, True, made(folder / f"{model}-valid.parquet", model, None)
+        for anomaly in anomalies(model)[:1]:
+            yield model, False, made(folder / f"{model}-{anomaly}.parquet", model, anomaly)
+    yield LOGS, True, run_that_logs(folder / "healthy", "stopped")
+    yield LOGS, False, run_that_logs(folder / "broken", "panic: out of ideas")
+
+
+def jobs(driver: Driver) -> list[Event]:
+    return driver.heard.of("JobStart")
+
+
+def await_heard(driver: Driver, name: str, which: Callable[[Event], bool]) -> Event:
+    """The first such event; fails if it does not come."""
+    found: list[Event] = []
+
+    def is_heard() -> bool:
+        found.extend(event for event in driver.heard.of(name) if which(event))
+        return bool(found)
+
+    await_true(is_heard, every_s=0.02)
+    return found[0]
+
+
+def test_every_model_is_judged_as_in_process(cluster: Cluster, driver: Driver) -> None:
+    """The whole verdict, explanations included, and nobody compiles."""
+    assert {*BASES, LOGS} == set(MODELS)
+    wrong = []
+    for model, valid, place in histories(cluster.lent):
+        here, there = judge_here(place, model), driver.judge(place, model, ROWS_EACH).result()
+        assert here.valid is valid, (model, here)
+        if there != here:
+            wrong.append((model, here, there))
+    assert wrong == []
+    assert hosts_of(driver) == {cluster.machines[role].address for role in ("worker0", "worker1")}
+    assert len(list(cluster.work.glob("*/*/stderr"))) >= 2 and cluster.compilations() == []
+
+
+def test_many_transactions_take_no_kernel_that_is_not_packed(cluster: Cluster, archive: Path, driver: Driver) -> None:
+    """Executors compiled three at this size: what small histories do not outgrow had not been compiled ahead."""
+    path = cluster.lent / "many.parquet"
+    write_txn_history(TxnShape(60_000, "list-append", active_keys=30, info_share=0.05), path)
+    there = driver.judge(path, "list-append").result()
+    assert (there.valid, there.ops) == (True, 60_000)
+    assert cluster.compilations() == []
+    packed = packed_kernels(archive)
+    assert {name: caller for name, caller in entered_kernels().items() if name not in packed} == {}
+
 
 @pytest.fixture
-def engine(cluster: Cluster, archive: Path) -> Iterator[SparkEngine]:
-    """Which has all the cluster's cores until its test is over."""
-    engine = SparkEngine(SparkOptions(cluster.master, cluster.settings(), archive))
-    yield engine
-    engine.close()
+def bucket(cluster: Cluster) -> Iterator[str]:
+    """An address in an S3-compatible server on this machine, to which all of the cluster come."""
+    from moto.server import ThreadedMotoServer
+    from pyarrow import fs
+
+    server = ThreadedMotoServer(ip_address=cluster.gateway, port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    reached = {"access_key": "k", "secret_key": "s", "scheme": "http", "endpoint_override": f"{host}:{port}"}
+    fs.S3FileSystem(**reached, allow_bucket_creation=True).create_dir("histories")
+    yield f"s3://k:s@histories/%s?scheme=http&endpoint_override={host}:{port}"
+    server.stop()
 
 
-def one_of_each() -> list[tuple[str, Path]]:
-    """An example for every model that has any."""
-    places = [place for place in sorted(EXAMPLES.iterdir()) if place.name in MODELS]
-    return [(place.name, path) for place in places for path in sorted(place.glob("*.edn"))[:1]]
+def test_a_history_at_an_address_is_read_by_workers(bucket: str, driver: Driver) -> None:
+    place = made(place_of(bucket % "lists"), "list-append", "G-single-item")
+    there = driver.judge(place, "list-append", ROWS_EACH).result()
+    assert there.counts == {"G-single-item": 4} and there == judge_here(place, "list-append")
 
 
-def test_every_model_is_judged_as_in_process(cluster: Cluster, engine: SparkEngine) -> None:
-    local = LocalEngine()
-    for model, path in one_of_each():
-        source = open_source(path)
-        here, there = judge_source(source, model, local), judge_source(source, model, engine)
-        assert (there.valid, there.counts, there.engine) == (here.valid, here.counts, "spark"), model
-    logs = [path.read_text() for path in cluster.work.glob("*/*/stderr")]
-    assert len(logs) >= 2, "both workers had an executor"
-    assert [line for log in logs for line in log.splitlines() if line.startswith("assay compiles")] == []
+PARTS = 20
+LAST = f"part-{PARTS - 1:05d}.parquet"
 
 
-def test_a_history_that_vanishes_is_one_sentence(cluster: Cluster, engine: SparkEngine) -> None:
-    path = cluster.lent / "vanishing.parquet"
-    write_register_history(RegisterShape(50_000, keys=10), path)
-    source = open_source(path)
-    path.unlink()
+def in_parts(folder: Path) -> Path:
+    """A valid history of registers, of which a task reads one part."""
+    shape = RegisterShape(10_000 * PARTS, keys=100)
+    write_history(cut(register_batches(shape), 10_000), folder, part_rows=10_000)
+    return folder
+
+
+def test_a_part_that_vanishes_in_mid_check_is_one_sentence(cluster: Cluster, driver: Driver) -> None:
+    """Once the history is verified the last part goes; twenty tasks on two cores read it last."""
+    folder, before = in_parts(cluster.lent / "vanishing.parquet"), len(jobs(driver))
+    judged = driver.judge(folder, "register", 10_000)
+    await_true(lambda: len(jobs(driver)) > before)
+    verified = jobs(driver)[before]["Job ID"]
+    await_heard(driver, "JobEnd", lambda event: event["Job ID"] == verified)
+    (folder / LAST).unlink()
     with pytest.raises(UserError) as told:
-        judge_source(source, "register", engine)
-    assert "vanishing.parquet" in str(told.value) and "\n" not in str(told.value)
+        judged.result()
+    assert str(told.value) == f"{folder / LAST} is missing."
+    assert len(jobs(driver)) > before + 1, "workers had begun to judge"
 
 
-def test_a_worker_that_is_killed_costs_no_verdict(cluster: Cluster, engine: SparkEngine) -> None:
-    path = cluster.lent / "large.parquet"
-    write_register_history(RegisterShape(2_000_000, keys=100, anomaly="stale-read"), path)
-    source = open_source(path)
-    killed = threading.Thread(target=lambda: (time.sleep(2), cluster.machines["worker1"].kill()))
-    killed.start()
-    verdict = judge_source(source, "register", engine)
-    killed.join()
-    assert (verdict.valid, verdict.counts) == (False, {"stale-read": 1})
+def test_a_part_that_vanished_before_is_one_sentence(cluster: Cluster, driver: Driver) -> None:
+    folder = in_parts(cluster.lent / "vanished.parquet")
+    (folder / LAST).unlink()
+    with pytest.raises(UserError) as told:
+        driver.judge(folder, "register").result()
+    assert f"{LAST} is missing" in str(told.value) and "\n" not in str(told.value)
 
 
-def check(cluster: Cluster, archive: Path, *arguments: str | Path) -> subprocess.Popen[str]:
-    """`assay check` on the cluster, in a process of its own."""
-    settings = [word for name, value in cluster.settings() for word in ("--spark-conf", f"{name}={value}")]
-    where = ["--engine", "spark", "--spark-master", cluster.master, *settings, "--spark-archive", archive]
-    command = [sys.executable, "-m", "assay.cli", "check", *arguments, *where]
-    environment = os.environ | {"TMPDIR": str(cluster.lent)}
-    return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+def test_a_worker_that_is_killed_in_mid_check_costs_no_verdict(cluster: Cluster, driver: Driver) -> None:
+    """What it had shuffled is lost with it, and made again: three tasks on two cores have to come for it."""
+    path, before, victim = cluster.lent / "killed.parquet", len(jobs(driver)), cluster.machines["worker0"]
+    write_register_history(RegisterShape(3_000_000, keys=100, anomaly="stale-read"), path)
+    judged = driver.judge(path, "register")
+    await_true(lambda: len(jobs(driver)) > before + 1, every_s=0.02)
+    judging = jobs(driver)[before + 1]
+    shuffled = await_heard(
+        driver, "StageCompleted", lambda event: event["Stage Info"]["Stage ID"] in judging["Stage IDs"]
+    )
+    victim.kill()
+    try:
+        verdict = judged.result()
+    finally:
+        cluster.boot("worker0")
+        cluster.await_ready("worker0")
+    assert (verdict.valid, verdict.counts, verdict.ops) == (False, {"stale-read": 1}, 3_000_000)
+    stage = shuffled["Stage Info"]["Stage ID"]
+    assert victim.address in hosts_of(driver, stage), "it held some of what had been shuffled"
+    told = driver.heard.of("ExecutorRemoved", "JobEnd")
+    lost = [place for place, event in enumerate(told) if event["Event"].endswith("ExecutorRemoved")]
+    ended = [place for place, event in enumerate(told) if event.get("Job ID") == judging["Job ID"]]
+    assert len(lost) == 1 and lost < ended
+    tried = [event["Stage Info"] for event in driver.heard.of("StageSubmitted")]
+    assert [info["Stage Attempt ID"] for info in tried if info["Stage ID"] == stage] == [0, 1]
+    await_true(lambda: cluster.executors() == 2)
 
 
-@pytest.mark.parametrize("table", [OWN / "index.tsv", CORPUS / "index.tsv"], ids=["own", "shared"])
-def test_a_corpus_is_one_job(cluster: Cluster, archive: Path, table: Path) -> None:
-    if not table.exists():
-        pytest.skip(f"{table} is not there")
-    told, errors = check(cluster, archive, "--manifest", table).communicate(timeout=900)
-    agreements, _, rows = told.splitlines()[-1].split()[:3]
-    assert int(agreements) == int(rows) > 50, told + errors
+def hosts_of(driver: Driver, stage: int | None = None) -> set[str]:
+    """The addresses of workers that ended tasks, of this stage if one is named."""
+    ended = driver.heard.of("TaskEnd")
+    return {event["Task Info"]["Host"] for event in ended if stage in (None, event["Stage ID"])}
 
 
-def large(cluster: Cluster) -> Path:
-    path = cluster.lent / "six-million.parquet"
-    if not path.exists():
-        write_register_history(RegisterShape(6_000_000, keys=1_000), path)
-    return path
+PLAIN_CPU = "processor\t: 0\nmodel name\t: a plain one\nflags\t\t: fpu sse sse2 ssse3 sse4_1 sse4_2\n"
 
 
-HOT_KEYS: tuple[tuple[float, Anomaly, str], ...] = (
-    (0.0, "none", "VALID"),
-    (0.0, "stale-read", "INVALID"),
-    (0.9, "none", "UNKNOWN"),
-)
+@pytest.fixture
+def plain(cluster: Cluster) -> Iterator[None]:
+    """For as long as it lasts the cluster has one worker, and that a processor without AVX2."""
+    for role in ("worker0", "worker1"):
+        cluster.machines[role].kill()
+    cpuinfo = cluster.machines["worker1"].cpuinfo = cluster.home / "cpuinfo"
+    cpuinfo.write_text(PLAIN_CPU)
+    cluster.boot("worker1")
+    cluster.await_ready("worker1")
+    yield
+    cluster.machines["worker1"].kill()
+    cluster.machines["worker1"].cpuinfo = None
+    for role in ("worker0", "worker1"):
+        cluster.boot(role)
+    for role in ("worker0", "worker1"):
+        cluster.await_ready(role)
 
 
-@pytest.mark.parametrize(("cas_share", "anomaly", "word"), HOT_KEYS)
-def test_a_key_that_no_executor_takes(
-    cluster: Cluster, archive: Path, cas_share: float, anomaly: Anomaly, word: str
-) -> None:
-    """Many tasks judge it, but for chains of compare-and-sets: those of one key meet in one task, and that is said.
-
-    The key has 30 MB, and a bucket may have a quarter of what an executor has for Python.
-    """
-    path = cluster.lent / f"hot-{cas_share}-{anomaly}.parquet"
-    write_register_history(RegisterShape(1_000_000, keys=1, cas_share=cas_share, anomaly=anomaly), path)
-    little = ("--spark-conf", "spark.executor.memoryOverhead=48m")
-    told, errors = check(cluster, archive, path, "--model", "register", *little).communicate(timeout=600)
-    first, *reasons = told.splitlines()
-    assert first.startswith(f"{word}: ") and "(1000000 operations, " in first, told + errors
-    assert word != "UNKNOWN" or "that compare-and-sets link" in reasons[0], told
+def test_another_processor_compiles_once_and_says_so(cluster: Cluster, driver: Driver, plain: None) -> None:
+    """What the archive has no kernels for."""
+    place = made(cluster.lent / "elsewhere.parquet", "mutex", "nonlinearizable")
+    here = judge_here(place, "mutex")
+    assert cluster.compilations() == []
+    assert driver.judge(place, "mutex", ROWS_EACH).result() == here
+    said = cluster.compilations()
+    assert len(said) == len(set(said)) > 5, "each kernel once"
+    assert driver.judge(place, "mutex", ROWS_EACH).result() == here
+    assert cluster.compilations() == said
 
 
-def test_a_driver_that_dies_leaves_no_executor(cluster: Cluster, archive: Path) -> None:
-    process = check(cluster, archive, large(cluster), "--model", "register")
-    await_true(cluster.executors)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    await_true(lambda: not cluster.executors())
-
-
-def test_a_driver_that_dies_leaves_no_task(cluster: Cluster, archive: Path) -> None:
-    """Not even one that will never look up from its work."""
-    settings = [f"{name}={value}" for name, value in cluster.settings()]
-    folder = cluster.lent / "begun"
-    folder.mkdir()
-    process = subprocess.Popen([sys.executable, DEEP_TASK, folder, cluster.master, archive, *settings])
-    await_true(lambda: len(list(folder.iterdir())) == 2)
-    assert cluster.processes("pyspark.daemon") >= 2
-    process.kill()
-    process.wait()
-    await_true(lambda: not cluster.processes("pyspark.daemon"))
-
-
-def test_a_driver_s_jvm_that_dies_is_one_sentence(cluster: Cluster, archive: Path) -> None:
-    process = check(cluster, archive, large(cluster), "--model", "register")
-    await_true(cluster.executors)
-    time.sleep(3)  # to be in the midst of it
-    jvm = next(pid for pid in children(process.pid) if "java" in Path("/proc", pid, "cmdline").read_text())
-    os.kill(int(jvm), signal.SIGKILL)
-    told, errors = process.communicate(timeout=120)
-    assert (process.returncode, told) == (254, "") and len(errors.splitlines()) == 1, told + errors
-    await_true(lambda: not cluster.executors())
-
-
-def children(parent: int) -> list[str]:
-    return [
-        pid for task in Path("/proc", str(parent), "task").iterdir() for pid in (task / "children").read_text().split()
-    ]
+def test_a_driver_that_dies_in_mid_check_leaves_nothing(cluster: Cluster, driver: Driver) -> None:
+    """The last of these tests, for the session dies with it."""
+    before = len(jobs(driver))
+    judged = driver.judge(in_parts(cluster.lent / "unjudged.parquet"), "register", 10_000)
+    await_true(lambda: len(jobs(driver)) > before)
+    os.kill(driver.pid, signal.SIGKILL)
+    with pytest.raises(BrokenProcessPool):
+        judged.result()
+    await_true(lambda: not cluster.executors() and not cluster.processes("pyspark.daemon"))
