@@ -117,6 +117,40 @@ def _own_order(rows: Columns, write: Ints, timed: Bools) -> tuple[Ints, Ints]:
     return since, settled
 
 
+class Replaced(NamedTuple):
+    """Versions that their own operation wrote over (`every` of them), and which of an operation's versions come before
+    which: `older` before `newer`, without those that are unclear or were read before they were written."""
+
+    every: Ints
+    older: Ints
+    newer: Ints
+
+
+def replaced_versions(rows: Columns, cell: Ints, version: Ints, versions: Versions) -> Replaced:
+    """What operations wrote several times to one cell, by which rows are sorted; a version that one of them came back
+    to becomes unclear."""
+    write = np.flatnonzero((rows["kind"] == WRITE) & (rows["status"] != FAIL))
+    older, newer = _neighbours(rows, cell, version, write)
+    if not len(older):
+        return Replaced(older, older, newer)
+    row = np.union1d(older, newer)
+    ids, _ = together((version[row], rows["invoke"][row]))
+    versions.unclear[version[row[np.bincount(ids)[ids] > 1]]] = True
+    every = version[older]
+    clear = ~versions.unclear[version[write]]
+    early = versions.since[version[write]] <= NIL + 1
+    older, newer = _neighbours(rows, cell, version, write[clear & ~early])
+    return Replaced(np.unique(every[~versions.unclear[every]]), version[older], version[newer])
+
+
+def _neighbours(rows: Columns, cell: Ints, version: Ints, write: Ints) -> tuple[Ints, Ints]:
+    """Pairs of these rows that are next to each other, and of one operation and cell but not of one version."""
+    one, other = write[:-1], write[1:]
+    pairs = (cell[one] == cell[other]) & (rows["invoke"][one] == rows["invoke"][other])
+    pairs &= version[one] != version[other]
+    return one[pairs], other[pairs]
+
+
 def values_unwritten(rows: Columns, version: Ints | Int32s, versions: Versions) -> int:
     """How many values were read that nobody wrote, or had begun to write by then. They are older than nothing and newer
     than nothing: what stood there before the history began, what somebody else wrote, or nothing that ever was."""

@@ -17,11 +17,13 @@ from checkers.columns.versions import (
     ELEMENT,
     LIST_READ,
     Bools,
+    Replaced,
     Versions,
     dense_sessions,
     grouped_order,
     order_by_row,
     ordered_versions,
+    replaced_versions,
     sorted_cells,
     values_unwritten,
 )
@@ -63,7 +65,7 @@ REPLACED: Final = "replaced"
 
 class Table(NamedTuple):
     """Rows sorted by cell and invocation, without elements; `events` are the same as kernels read them. `replaced` are
-    versions that one operation wrote one after the other to one cell."""
+    versions that one operation wrote to a cell one after the other."""
 
     rows: Columns
     versions: Versions
@@ -73,7 +75,7 @@ class Table(NamedTuple):
     sessions: int
     chains: Chains
     odd: OddRows
-    replaced: tuple[Ints, Ints]
+    replaced: Replaced
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,34 +137,12 @@ def read_table(rows: Columns) -> Table:
     listed = listed_cells(rows, cell, cells)
     version, count = together([cell, rows["value"]])
     versions, timed = ordered_versions(rows, cell, cells, version, count, cell)
-    replaced = _replaced(rows, cell, version, versions)
+    replaced = replaced_versions(rows, cell, version, versions)
     since, settled = order_by_row(rows, version, cell, versions, timed)
     judged = (rows["kind"] == READ) | (rows["kind"] == WRITE)
     odd = _order_lists(rows, cell, listed, chains, since, settled, judged)
     events = _events(rows, cell, begin, version, since, settled, judged)
     return Table(rows, versions, events, timed, listed, dense_sessions(rows)[1], chains, odd, replaced)
-
-
-def _replaced(rows: Columns, cell: Ints, version: Ints, versions: Versions) -> tuple[Ints, Ints]:
-    """Versions that one operation wrote one after the other to a cell, but those that were read before it began; one
-    that it came back to becomes unclear."""
-    write = np.flatnonzero(rows["kind"] == WRITE)
-    older, newer = _neighbours(rows, cell, version, write)
-    if len(older):
-        row = np.union1d(older, newer)
-        ids, _ = together((version[row], rows["invoke"][row]))
-        versions.unclear[version[row[np.bincount(ids)[ids] > 1]]] = True
-        clear = ~versions.unclear[version[write]] & (versions.since[version[write]] > NIL + 1)
-        older, newer = _neighbours(rows, cell, version, write[clear])
-    return version[older], version[newer]
-
-
-def _neighbours(rows: Columns, cell: Ints, version: Ints, write: Ints) -> tuple[Ints, Ints]:
-    """Pairs of these rows that are next to each other, and of one operation and cell but not of one version."""
-    one, other = write[:-1], write[1:]
-    pairs = (cell[one] == cell[other]) & (rows["invoke"][one] == rows["invoke"][other])
-    pairs &= version[one] != version[other]
-    return one[pairs], other[pairs]
 
 
 def _order_lists(
@@ -280,7 +260,7 @@ def _contradictions(table: Table, stale: np.ndarray, wanted: Bools, explain: int
     versions, count = table.versions, len(table.versions.since)
     events = table.events._replace(judged=table.events.judged & ~versions.unclear[table.events.version])
     cell = np.repeat(np.arange(len(table.timed)), np.diff(events.begin))
-    older, newer = table.replaced
+    _, older, newer = table.replaced
     chosen = ~table.timed
     group_of = np.zeros(count, np.int64)
     group_of[events.version] = cell
@@ -372,5 +352,5 @@ def _witnesses(
         if len(before):
             return READ_IT if events.read[before[-1]] else WROTE, int(before[-1]), int(row)
     # Past helpers a cycle names versions that one session read one after the other, though not next to each other.
-    overwritten = bool(np.any((table.replaced[0] == version) & (table.replaced[1] == following)))
+    overwritten = bool(np.any((table.replaced.older == version) & (table.replaced.newer == following)))
     return (REPLACED, *writers) if overwritten else (READ_IT, -1, -1)

@@ -53,9 +53,10 @@ def _say_read(speaker: Speaker, finding: Finding) -> str:
         )
     value = speaker.source.shown(its["value"])
     if finding.anomaly == "missed-commit":
+        nobodys = "what was read is no commit's value" if finding.facts["nobodys"] else "it is newer than what was read"
         return (
             f"{first}, but {speaker.process(other)} committed {value} at {its['served_ts']}, which is not after that "
-            "time, and it is newer than what was read."
+            f"time, and {nobodys}."
         )
     return (
         f"{first} at {speaker.when(row, 'invoke')} with a staleness bound of {mine['bound'] / 1e9:g} s, but "

@@ -32,6 +32,7 @@ from checkers.columns.versions import (
     grouped_order,
     order_by_row,
     ordered_versions,
+    replaced_versions,
     sorted_cells,
     values_unwritten,
 )
@@ -88,10 +89,16 @@ def _doubt(figures: Mapping[str, int]) -> str | None:
     doubts = [
         reads_of_several(figures.get("reads_undecided", 0)),
         values_of_nobody(figures.get("values_unwritten", 0)),
+        _reads(figures.get("reads_of_ties", 0), "one of several commits of a cell that state one timestamp"),
+        _reads(figures.get("reads_intermediate", 0), "a value that its own operation wrote over"),
     ]
     if untimed := figures.get("bounded_reads_untimed", 0):
         doubts.append(f"Of {untimed} bounded read{'s' if untimed > 1 else ''} the history states no times.")
     return " ".join(doubt for doubt in doubts if doubt) or None
+
+
+def _reads(count: int, what: str) -> str | None:
+    return f"{count} read{'s show' if count > 1 else ' shows'} {what}." if count else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +109,15 @@ class SnapshotKernel:
 
     def __call__(self, rows: Columns) -> Findings:
         """Findings; their figures count reads at a timestamp, bounded reads, those of them that no time is known of,
-        and reads that show one of several writes, nobody knows which."""
+        reads that show one of several writes, nobody knows which, and what `_doubt` tells."""
         problems = unsupported_rows(rows, "not reads, writes or compare-and-sets of integers")
         if problems:
             return Findings(ops=len(rows["kind"]), unsupported=problems)
         table = _ReadTable.of(rows)
         out = make_instances(len(ANOMALIES), self.explain)
-        table.judge_snapshots(out)
+        by_stamp = table.commits_in_order()
+        tied, intermediate = table.open_reads(by_stamp)
+        table.judge_snapshots(by_stamp, out)
         table.judge_late_commits(out)
         table.judge_bounds(out)
         counts = {name: int(count) for name, count in zip(ANOMALIES, out.counts, strict=True) if count}
@@ -117,6 +126,8 @@ class SnapshotKernel:
             "bounded_reads": int(table.bounded.sum()),
             "bounded_reads_untimed": int((table.bounded & ~table.timed).sum()),
             "reads_undecided": int(table.undecided().sum()),
+            "reads_of_ties": tied,
+            "reads_intermediate": intermediate,
             "values_unwritten": table.unwritten,
         }
         return Findings(len(table.cell), table.cells, counts, tuple(_findings(table, out)), figures=figures)
@@ -127,7 +138,8 @@ class _ReadTable:
     """Rows sorted by cell and invocation; `asked` are reads at a timestamp, `bounded` reads with a bound, `commits`
     acknowledged writes with a timestamp; `order` is `since` and `settled` by row. `version` is of reads at a timestamp
     what they show (see `_matched`); `stamp` is by version its commit timestamp, NIL if not known. `several` says by row
-    whether several wrote its value, `unwritten` how many values were read that nobody wrote."""
+    whether several wrote its value, `unwritten` how many values were read that nobody wrote; `nobodys` flags versions
+    that no operation left: these, and those that their own operation wrote over."""
 
     rows: Columns
     cell: Ints
@@ -142,23 +154,31 @@ class _ReadTable:
     bounded: np.ndarray
     commits: np.ndarray
     unwritten: int
+    nobodys: np.ndarray
 
     @staticmethod
     def of(rows: Columns) -> _ReadTable:
         rows, cell, begin = sorted_cells(rows)
         version, count = together([cell, rows["value"]])
         versions, timed = ordered_versions(rows, cell, len(begin) - 1, version, count, cell)
+        replaced = replaced_versions(rows, cell, version, versions)
         order, several = order_by_row(rows, version, cell, versions, timed), versions.unclear[version]
         unwritten = values_unwritten(rows, version, versions)
         read = rows["kind"] == READ
         commits = ~read & (rows["status"] == OK) & (rows["served_ts"] != NIL)
         asked, bounded = read & (rows["requested_ts"] != NIL), read & (rows["bound"] != NIL)
+        of_value = version
         version, unclear, writer = _matched(rows, version, versions, asked, commits)
         stamp = np.full(len(writer), NIL)
         known = commits & ~unclear[version]
         stamp[version[known]] = rows["served_ts"][known]
         shown = (version, unclear, writer, stamp)
-        return _ReadTable(rows, cell, len(begin) - 1, order, several, *shown, asked, bounded, commits, unwritten)
+        nobodys = np.zeros(len(writer), np.bool_)
+        nobodys[version[read & (rows["value"] != NIL) & (versions.writer == -1)[of_value]]] = True
+        nobodys[replaced.every] = True
+        return _ReadTable(
+            rows, cell, len(begin) - 1, order, several, *shown, asked, bounded, commits, unwritten, nobodys
+        )
 
     @property
     def timed(self) -> np.ndarray:
@@ -188,19 +208,34 @@ class _ReadTable:
         np.minimum.at(until, self.version[asked], self.rows["requested_ts"][asked])
         return until
 
-    def judge_snapshots(self, out: Instances) -> None:
+    def commits_in_order(self) -> InCells:
+        """The commits by cell and timestamp."""
+        return self._sorted(self.commits, self.rows["served_ts"])
+
+    def open_reads(self, by_stamp: InCells) -> tuple[int, int]:
+        """How many reads at a timestamp show one of several commits that state the same; and how many reads what an
+        operation wrote over itself."""
+        row, stamp = by_stamp.rows, self.rows["served_ts"]
+        row = row[~self.nobodys[self.version[row]]]
+        alike = (self.cell[row[1:]] == self.cell[row[:-1]]) & (stamp[row[1:]] == stamp[row[:-1]])
+        alike &= self.version[row[1:]] != self.version[row[:-1]]
+        tied = np.zeros(len(self.writer), np.bool_)
+        tied[self.version[row[1:][alike]]], tied[self.version[row[:-1][alike]]] = True, True
+        over = self.nobodys & (self.writer >= 0)
+        return int(tied[self.version[self.asked]].sum()), int(over[self.version[self.asked | self.bounded]].sum())
+
+    def judge_snapshots(self, by_stamp: InCells, out: Instances) -> None:
         time, until = np.ascontiguousarray(self.rows["requested_ts"]), self.until()
         unset = self.version[self.asked & (self.rows["value"] == NIL) & (self.writer[self.version] == -1)]
         until[unset] = NIL
         by_time = self._sorted(self.asked, time)
-        by_stamp = self._sorted(self.commits, self.rows["served_ts"])
         known = self.stamp.copy()
         known[unset] = NIL + 1
         stamp = np.where(self.commits, self.rows["served_ts"], known[self.version])
         judged = ~self.unclear[self.version]
         reads, commits = (by_time.rows, by_time.begin, time), (by_stamp.rows, by_stamp.begin, stamp)
         events = (self.rows["invoke"], self.rows["complete"])
-        judge_snapshots(Snapshots(*reads, *commits, self.version, until, *events, judged), out)
+        judge_snapshots(Snapshots(*reads, *commits, self.version, until, self.nobodys, *events, judged), out)
 
     def judge_late_commits(self, out: Instances) -> None:
         invoke, complete = self.rows["invoke"], self.rows["complete"]
@@ -277,8 +312,8 @@ def _findings(table: _ReadTable, out: Instances) -> list[Finding]:
                 int(table.rows["invoke"][other]) if other >= 0 else -1,
                 int(table.rows["invoke"][writer]) if writer >= 0 else -1,
             )
-            facts = {"mine": _told(table, row), "other": _told(table, other) if other >= 0 else None}
             stamp = int(table.stamp[table.version[row]])
-            facts["committed"] = None if stamp == NIL else stamp  # type: ignore[assignment]
+            facts: dict[str, Any] = {"mine": _told(table, row), "other": _told(table, other) if other >= 0 else None}
+            facts |= {"committed": None if stamp == NIL else stamp, "nobodys": bool(table.nobodys[table.version[row]])}
             found.append(Finding(name, int(order), key_of(table.rows, row), ops, facts))
     return found

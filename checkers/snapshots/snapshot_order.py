@@ -38,7 +38,8 @@ earlier one had; a commit at or below T began after a read at T was answered; a 
 
 class Snapshots(NamedTuple):
     """Reads at a timestamp and acknowledged commits, as rows: cell c owns reads `by_time[read_begin[c]:…]`, in order of
-    `time` (their T), and commits `by_stamp[commit_begin[c]:…]`, in order of `stamp`. `until` is by version."""
+    `time` (their T), and commits `by_stamp[commit_begin[c]:…]`, in order of `stamp`. By version are `until` and
+    `nobodys`, whether nothing committed it."""
 
     by_time: Ints
     read_begin: Ints
@@ -48,6 +49,7 @@ class Snapshots(NamedTuple):
     stamp: Ints
     version: Ints
     until: Ints
+    nobodys: npt.NDArray[np.bool_]
     invoke: Ints
     complete: Ints
     judged: npt.NDArray[np.bool_]
@@ -67,6 +69,8 @@ def _judge_read(snapshots, cell, row, newest, same, other, out):
     # began after the answer is no business of the read's (LATE_COMMIT tells it).
     another = newest >= 0 and snapshots.version[newest] != version
     newer = another and snapshots.stamp[newest] >= until and snapshots.stamp[newest] != snapshots.stamp[row]
+    # What nobody committed is not the newest commit, whenever it was read.
+    newer |= another and snapshots.nobodys[version]
     if newer and snapshots.invoke[newest] < snapshots.complete[row]:
         record(out, MISSED, snapshots.invoke[row], cell, (row, newest, -1, -1))
         return
