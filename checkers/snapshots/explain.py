@@ -108,6 +108,11 @@ def _say_feed(speaker: Speaker, finding: Finding) -> str:
             f"{row_words}, but {speaker.process(other)}'s write of {became} was acknowledged with timestamp "
             f"{its['ts']}."
         )
+    if finding.facts["told_by"] is not None:
+        return (
+            f"Feed {finding.facts['told_by']} told that {where} became {value} at {mine['ts']}, but {feed} never told "
+            f"it, although its resolved mark {its['ts']} of {speaker.when(other, 'invoke')} covers that time."
+        )
     return (
         f"{opening(speaker.process(row))}'s write of {value} to {where} was committed at {mine['ts']}, but {feed} "
         f"never told it, although its resolved mark {its['ts']} of {speaker.when(other, 'invoke')} covers that time."

@@ -12,7 +12,8 @@ Their process is negative best, so that no other model takes them for operations
 
 A feed covers the tables that its events name; if none names one, all tables. What must arrive are acknowledged client
 writes (`w`, `cas`, `append`) with a commit timestamp (`served_ts`) above the feed's beginning and at or below its last
-mark. Writes of unknown outcome may arrive or not.
+mark. Writes of unknown outcome may arrive or not, but one that a feed told at some time was committed then, and must
+arrive in the others. Of an operation that writes a cell several times the last value alone is a commit's.
 
 A row is matched with the write of its cell, value and timestamp; only where that names none, and one operation alone
 wrote the value, is it the row of that. What remains can only be of writes whose timestamps are not known, each of which
@@ -45,6 +46,7 @@ from checkers.verdict import Verdict
 
 ROW: Final = 2
 MARK: Final = 3
+APPENDED: Final = 7
 NAMING: Final = 6
 """What rows of a feed say of it as a whole: a table that it covers, or none, and where it begins."""
 
@@ -52,7 +54,7 @@ EXPANDED: Final = 12
 """To judge feeds takes 9.9 times what they take in a shuffle (`bench/task_memory.py`)."""
 
 PROJECTION: Final = MopProjection(
-    {"r": READ, "w": WRITE, "cas": WRITE, "append": WRITE},
+    {"r": READ, "w": WRITE, "cas": WRITE, "append": APPENDED},
     extras=("session", "served_ts", "requested_ts"),
     op_kinds={"feed-row": ROW, "feed-resolved": MARK},
     skipped_fs=frozenset(),
@@ -170,7 +172,7 @@ class FeedKernel:
         figures = {"feeds": len(np.unique(table.feed[told_of])), "rows": int(table.is_row.sum())}
         figures["marks"] = int((table.is_mark & mine).sum())
         figures["rows_undecided"] = int(table.undecided().sum())
-        figures["writes_undecided"] = table.untold()
+        figures["writes_undecided"] = table.untold() + table.tied()
         ops = int((mine & (table.rows["kind"] != NAMING)).sum())
         return Findings(ops, table.cells, counts, tuple(kept), figures=figures)
 
@@ -201,12 +203,14 @@ class _FeedTable:
         rows = rows if "copy" in rows else _with_naming(rows)
         order = np.lexsort((rows["place"], rows["invoke"]))
         rows = selected(rows, order)
+        cell, cells = together([rows[name] for name in ADDRESS])
+        rows["status"] = np.where(_replaced(rows, cell), FAIL, rows["status"])
+        rows["kind"] = np.where(rows["kind"] == APPENDED, WRITE, rows["kind"])
         is_row, is_mark = rows["kind"] == ROW, rows["kind"] == MARK
         of_feed = is_row | is_mark | (rows["kind"] == NAMING)
         names, numbers = np.unique(rows["session"][of_feed], return_inverse=True)
         feed = np.full(len(order), -1)
         feed[of_feed] = numbers
-        cell, cells = together([rows[name] for name in ADDRESS])
         version, count = together([cell, rows["value"]])
         writer = np.full(count, -1)
         writes = np.flatnonzero((rows["kind"] == WRITE) & (rows["status"] != FAIL))
@@ -271,17 +275,30 @@ class _FeedTable:
         row = row[_firsts((self.version, stamp), commit, row) < 0]
         if not len(row):
             return []
+        spare = self._spare()
         at_time = _firsts((self.cell, stamp), commit, row)
         earlier = _firsts((self.cell, stamp), row, row)
         at_time = np.where((at_time < 0) & self._apart(earlier, row), earlier, at_time)
         wrong = [(int(r), int(w)) for r, w in zip(row[at_time >= 0], at_time[at_time >= 0], strict=True)]
         row = row[at_time < 0]
-        unknown = np.flatnonzero(write & (self.rows["status"] != FAIL))
-        unknown = unknown[(self.rows["status"][unknown] != OK) | (stamp[unknown] == NIL)]
-        spare = np.bincount(self.version[unknown], minlength=int(self.version.max(initial=0)) + 1)
         surplus = row[_ranks(self.version[row], stamp[row]) >= spare[self.version[row]]]
         known, first = _firsts((self.version,), commit, surplus), _firsts((self.version,), row, surplus)
         return sorted([*wrong, *zip(surplus.tolist(), np.where(known < 0, first, known).tolist(), strict=True)])
+
+    def _spare(self) -> Ints:
+        """By version how many writes of it there may have been at times that they do not state."""
+        write = np.flatnonzero((self.rows["kind"] == WRITE) & (self.rows["status"] != FAIL))
+        write = write[(self.rows["status"][write] != OK) | (self.rows["served_ts"][write] == NIL)]
+        return np.bincount(self.version[write], minlength=int(self.version.max(initial=0)) + 1)
+
+    def _told_commits(self) -> Ints:
+        """The first row of each commit that only feeds tell the time of."""
+        stamp = self.rows["served_ts"]
+        row = np.flatnonzero(self.is_row & (self.write != -1) & (stamp != NIL))
+        row = row[self._spare()[self.version[row]] > 0]
+        commit = np.flatnonzero((self.rows["kind"] == WRITE) & (self.rows["status"] == OK) & (stamp != NIL))
+        row = row[_firsts((self.cell, stamp), commit, row) < 0]
+        return row[_firsts((self.cell, stamp), row, row) == row]
 
     def _apart(self, earlier: Ints, row: Ints) -> np.ndarray:
         """Which rows tell another value than the earlier ones, and not one that the same operation wrote."""
@@ -291,7 +308,7 @@ class _FeedTable:
         return apart
 
     def missing(self) -> Pairs:
-        """Acknowledged writes that a feed ought to have told by its last mark."""
+        """Acknowledged writes, and what another feed told, that a feed ought to have told by its last mark."""
         last = self._last_marks()
         feed, write = self._due(last)
         lacking = ~self._told(feed, write)
@@ -317,6 +334,13 @@ class _FeedTable:
         alone = np.bincount(self.version[tried])[self.version[write[due]]] == 1
         return len(np.unique(due[~(told & alone)]))
 
+    def tied(self) -> int:
+        """How many acknowledged writes of a cell state the timestamp of another: a row may be of either."""
+        stamp = self.rows["served_ts"]
+        write = np.flatnonzero((self.rows["kind"] == WRITE) & (self.rows["status"] == OK) & (stamp != NIL))
+        ids, _ = together((self.cell[write], stamp[write]))
+        return int((np.bincount(ids)[ids] > 1).sum()) if len(ids) else 0
+
     def _last_marks(self) -> Ints:
         """By feed the row of its highest mark, the first of equal ones; -1 if there is none."""
         stamp = self.rows["served_ts"]
@@ -327,11 +351,11 @@ class _FeedTable:
         return last
 
     def _due(self, last: Ints) -> tuple[Ints, Ints]:
-        """Feeds, and acknowledged writes that each ought to have told by its last mark: those to tables that the
-        feed's events name (all, if none does) above its beginning. It takes time by what is due, not by feeds times
-        writes."""
+        """Feeds, and commits that each ought to have told by its last mark: those to tables that the feed's events name
+        (all, if none does) above its beginning. It takes time by what is due, not by feeds times writes."""
         stamp, table = self.rows["served_ts"], self.rows["table"]
         write = np.flatnonzero((self.rows["kind"] == WRITE) & (self.rows["status"] == OK) & (stamp != NIL))
+        write = np.concatenate((write, self._told_commits()))
         write = write[np.lexsort((stamp[write], table[write]))]
         feed, named = self._covered(np.unique(table[write]))
         marked = last[feed] >= 0
@@ -380,6 +404,18 @@ class _FeedTable:
         return there[ids[: len(write)]]
 
 
+def _replaced(rows: Columns, cell: Ints) -> np.ndarray:
+    """By row whether it is a write of a cell that the same operation writes once more later."""
+    found = np.zeros(len(cell), np.bool_)
+    write = np.flatnonzero((rows["kind"] == WRITE) & (rows["size"] > 1))
+    if len(write):
+        ids, count = together((rows["invoke"][write], cell[write]))
+        last = np.full(count, -1)
+        np.maximum.at(last, ids, write)
+        found[write] = write != last[ids]
+    return found
+
+
 def _firsts(names: tuple[Ints, ...], among: Ints, rows: Ints) -> Ints:
     """By row the first of some others that has the same names, -1 if there is none."""
     ids, count = together([np.concatenate((name[among], name[rows])) for name in names])
@@ -426,7 +462,8 @@ def _finding(table: _FeedTable, name: str, row: int, other: int) -> Finding:
         value, stamp = int(table.rows["value"][place]), int(table.rows["served_ts"][place])
         return {"value": None if value == NIL else value, "ts": None if stamp == NIL else stamp}
 
-    feed = int(table.rows["session"][row if table.feed[row] >= 0 else other])
+    feed = int(table.rows["session"][row if table.feed[row] >= 0 and name != "missing-row" else other])
     ops = (int(table.rows["invoke"][row]), int(table.rows["invoke"][other]) if other >= 0 else -1)
     facts = {"mine": told(row), "other": told(other), "feed": feed, "by_row": other >= 0 and bool(table.is_row[other])}
+    facts["told_by"] = int(table.rows["session"][row]) if table.feed[row] >= 0 else None
     return Finding(name, ops[0], key_of(table.rows, row), ops, facts)
