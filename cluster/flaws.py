@@ -142,6 +142,7 @@ FLAWS: dict[str, Flaw] = {
             "clock-jump(target=all-within),partition(target=leaseholder)",
             world="clock=none,tablet-lease-ms=1000,max-clock-offset-ms=10000,check-quorum-ms=20000",
             time_limit_s=40.0,
+            options="readers=0.9,hot=120",
         ),
         Flaw(
             "double-apply",
@@ -175,6 +176,17 @@ FLAWS: dict[str, Flaw] = {
             "failpoint(target=delay,points=tablet.before_propose)",
             world="closed-lag-ms=0",
             seen_by="closed-is-kept",
+        ),
+        Flaw(
+            "support-not-waited-out",
+            "G3",
+            "a new leader begins its lease within what members promised to the old one: a write under served reads",
+            "snapshots",
+            "clock-jump(target=all-within),partition(target=leaseholder)",
+            world="clock=none,tablet-lease-ms=3000,max-clock-offset-ms=10000,check-quorum-ms=20000,quiesce-after-ms=100",
+            time_limit_s=40.0,
+            seen_by="lease-records",
+            options="reads=0.67,looks=0.3,cas=0.4",
         ),
         Flaw(
             "read-without-lease",

@@ -21,6 +21,7 @@ from cluster.group_spec import (
     MachineFailed,
     OnFailure,
     OnLeadership,
+    PromisedEnds,
     StateMachine,
     Transport,
     group_state,
@@ -80,7 +81,8 @@ class Listeners(NamedTuple):
 class Group:
     """One replica of a Raft group. Made by `open`; after `close` or a failure every call raises NotLeader.
 
-    `term` is Raft's current one; `is_leader` whether this replica believes to lead, deposed without knowing yet or not.
+    `term` is Raft's current one; `is_leader` whether this replica believes to lead, deposed without knowing yet or not;
+    `ends` knows up to where leases last by promises of the members.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class Group:
         self._failpoints, self._passing = ports.failpoints, Passing(spec, ports.failpoints)
         self._on_leadership, self._on_failure = told
         self._observer, self._raft = spec.observer, raft
+        self.ends: PromisedEnds = raft
         self._log = node_logger(spec.node_id)
         self._waiters = Waiters()
         applied_for = AppliedFor(lambda: raft.leader, self._snapshot_if_due, self._panic)

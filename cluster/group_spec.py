@@ -96,6 +96,18 @@ def part_bytes(knobs: Knobs) -> int:
     return min(knobs.snapshot_chunk_bytes, _PART_BYTES)
 
 
+class PromisedEnds(Protocol):
+    """What Raft knows of the ends of leases, as data timestamps (G3)."""
+
+    @property
+    def lease_extension(self) -> int:
+        """See `Raft.lease_extension`."""
+
+    @property
+    def earlier_until(self) -> int | None:
+        """See `Raft.earlier_until`."""
+
+
 class Transport(Protocol):
     """Sends Raft messages to other nodes; may lose, double and reorder them."""
 

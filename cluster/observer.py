@@ -116,6 +116,10 @@ class Observer:
     def lease_recorded(self, group: str, before: Lease | None, lease: Lease) -> None:
         """The record of a new lease was applied; `before` is the one it follows, as it is by then."""
 
+    def lease_extended(self, group: str, sequence: int, until: int) -> None:
+        """The holder of the lease of this sequence serves or closes by the promises of the group's members, which let
+        it last until then; its record ends before."""
+
     def timestamp_closed(self, group: str, sequence: int, closed: int, lease: Lease | None) -> None:
         """The holder of the lease of this sequence has assigned a closed timestamp, maybe no higher than the last;
         `lease` is the record that is applied here by now."""

@@ -49,11 +49,12 @@ class Closing:
             self._fell(life, closed)
         self._closed[life] = closed
 
-    def assigned(self, life: int, sequence: int, closed: int, applied: Lease | None) -> None:
-        """Under the lease of this sequence `closed` binds from now on; `applied` is the record as its holder has it."""
+    def assigned(self, life: int, sequence: int, closed: int, applied: Lease | None, lasts: int = 0) -> None:
+        """Under the lease of this sequence `closed` binds from now on; `applied` is the record as its holder has it,
+        and `lasts` how far promises let it last beyond."""
         self._checked[CLOSED_IN_LEASE] += 1
-        if applied is not None and applied.sequence == sequence and closed >= applied.expiration:
-            message = f"{closed} is closed under lease {sequence}, which ends at {applied.expiration}"
+        if applied is not None and applied.sequence == sequence and closed >= max(applied.expiration, lasts):
+            message = f"{closed} is closed under lease {sequence}, which ends at {max(applied.expiration, lasts)}"
             self._scope.tell(CLOSED_IN_LEASE, message, life)
         latest = self._latest
         if latest is None or sequence > latest.sequence:

@@ -34,6 +34,10 @@ class First(Generic[K, V]):
             del self._values[next(iter(self._values))]
         return first
 
+    def get(self, key: K) -> V | None:
+        """The value that stands for a key, if it is known."""
+        return self._values.get(key)
+
 
 class Elections:
     """Fed with votes as they leave their voters, and with replicas that begin to lead."""

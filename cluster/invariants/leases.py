@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cluster.invariants.clocks import MachineClock
-from cluster.invariants.elections import First
+from cluster.invariants.elections import KEPT, First
 from cluster.invariants.findings import Scope
 from cluster.observer import RaftView
 from cluster.ranges.lease import Lease
@@ -28,6 +28,8 @@ class Leases:
         self._holder: tuple[int, RaftView, MachineClock] | None = None
         self._began: dict[int, int] = {}
         self._records: First[int, tuple[Lease, int]] = First()
+        self._extended: dict[int, tuple[int, int]] = {}
+        """By sequence, for the latest: up to where members' promises let the lease last, and the life that told."""
 
     def began(self, life: int, raft: RaftView) -> None:
         """A replica leads: from then on it knows what is committed once the last entry of its log is (§6.4)."""
@@ -59,9 +61,36 @@ class Leases:
         if first != lease:
             message = f"two records of lease {lease.sequence}: of {first.holder} and of {lease.holder}"
             self._scope.tell(LEASE_RECORDS, message, first_life, life)
+        if before is not None and not before.over:
+            self._follows(before.sequence, lease, life)
         if before is not None and (lease.sequence != before.sequence + 1 or lease.start < before.expiration):
             spans = f"from {lease.start}, lease {before.sequence} until {before.expiration}"
             self._scope.tell(LEASE_RECORDS, f"lease {lease.sequence} begins {spans}", life)
+
+    def extended(self, life: int, sequence: int, until: int) -> None:
+        """A holder serves or closes beyond its record, by promises that let its lease last until then (G3)."""
+        self._checked[LEASE_RECORDS] += 1
+        if until <= self._extended.get(sequence, (0, 0))[0]:
+            return
+        self._extended[sequence] = (until, life)
+        if len(self._extended) > KEPT:
+            del self._extended[next(iter(self._extended))]
+        later = self._records.get(sequence + 1)
+        if later is not None:
+            self._follows(sequence, *later)
+
+    def lasts(self, sequence: int) -> int:
+        """Up to where a lease was told to last beyond its record; 0 for no further."""
+        return self._extended.get(sequence, (0, 0))[0]
+
+    def _follows(self, sequence: int, later: Lease, life: int) -> None:
+        """A lease that wasn't handed over ends where its holder could still use it."""
+        until, holder = self._extended.get(sequence, (0, 0))
+        if later.start < until:
+            message = (
+                f"lease {later.sequence} begins at {later.start}, lease {sequence} lasts until {until} by promises"
+            )
+            self._scope.tell(LEASE_RECORDS, message, holder, life)
 
     def _compare(self, holder: tuple[int, RaftView, MachineClock], life: int, raft: RaftView, now_ns: int) -> None:
         first, held, clock = holder

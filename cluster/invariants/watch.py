@@ -177,8 +177,12 @@ class _Life(Observer):
         self._groups[group].leases.recorded(self._life, before, lease)
         self._groups[group].closing.recorded(self._life, lease)
 
+    def lease_extended(self, group: str, sequence: int, until: int) -> None:
+        self._groups[group].leases.extended(self._life, sequence, until)
+
     def timestamp_closed(self, group: str, sequence: int, closed: int, lease: Lease | None) -> None:
-        self._groups[group].closing.assigned(self._life, sequence, closed, lease)
+        found = self._groups[group]
+        found.closing.assigned(self._life, sequence, closed, lease, found.leases.lasts(sequence))
 
     def batch_applied(self, group: str, batch: WriteBatch, closed: int) -> None:
         self._groups[group].closing.applied(self._life, batch, closed)

@@ -161,6 +161,17 @@ class Raft:
         return reads.lease_read_index(self._state, now_ns)
 
     @property
+    def lease_extension(self) -> int:
+        """Up to where this leadership's lease lasts by the promises of all members, as a data timestamp; 0 for none."""
+        return quiescence.extension(self._state)
+
+    @property
+    def earlier_until(self) -> int | None:
+        """Up to where leases of earlier leaders may last by such promises, as those who elected this leader say; None
+        where one of them has restarted and can't tell."""
+        return quiescence.earlier_until(self._state)
+
+    @property
     def sleeps(self) -> bool:
         """Whether this replica is silent and needs no timer: an asleep leader, or a follower that has agreed (G6)."""
         return quiescence.sleeps(self._state)

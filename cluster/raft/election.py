@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster.raft import membership, reads, replication, transfer
+from cluster.raft import membership, quiescence, reads, replication, transfer
 from cluster.raft.state import State, hard_state_is_durable, rearm_election, send_answer, set_term
 from cluster.raft.types import (
     NodeId,
@@ -128,6 +128,7 @@ def start_election(state: State, now_ns: int, transferred: bool) -> None:
     state.role = Role.CANDIDATE
     state.leader = None
     state.votes.clear()
+    state.granted_until = 0
     rearm_election(state, now_ns)
     log = state.log
     for voter in other_voters(state):
@@ -191,7 +192,9 @@ def on_request_vote(state: State, message: RequestVote, now_ns: int) -> None:
         state.vote = message.source
         state.out.hard_changed = True
         rearm_election(state, now_ns)
-    reply = RequestVoteReply(state.node_id, message.source, state.term, granted)
+    reply = RequestVoteReply(
+        state.node_id, message.source, state.term, granted, quiescence.promised_ever(state) if granted else 0
+    )
     if "vote-before-fsync" in state.config.flaws:
         state.out.sends.append(reply)
     else:
@@ -202,4 +205,6 @@ def on_request_vote_reply(state: State, message: RequestVoteReply, now_ns: int) 
     if message.term > state.term:
         become_follower(state, message.term, None, now_ns)
     elif message.granted and message.term == state.term and state.role is Role.CANDIDATE:
+        if state.granted_until is not None:
+            state.granted_until = None if message.until is None else max(state.granted_until, message.until)
         count_vote(state, message.source, now_ns)

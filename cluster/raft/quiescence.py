@@ -13,6 +13,10 @@ its node withdraws its support from the leader's node *before* it answers anothe
 number, and wake every group between the two nodes. A leader that is none any more withdraws likewise, so that nobody
 waits for it. So every echo that a leader counts is of a follower that was bound, in this term, when it answered, and
 renewed its promise to elect nobody within a lease.
+
+The record of a lease runs out meanwhile. So the heartbeats also carry up to where a lease of their sender may last, and
+each echo is a promise: whoever is elected next hears of it with a vote, and begins its own lease above (`extension`,
+`promised`). Nobody is refused a vote for it. `docs/design/time.md` has the argument.
 """
 
 from __future__ import annotations
@@ -105,13 +109,52 @@ def wakes(state: State, event: Event) -> bool:
 
 
 def resume(state: State) -> None:
+    state.bound_until = promised(state)
     state.quiet = None
     state.out.rarely.quiescence = Quiescence(Silence.RESUMED, ())
 
 
 def withdraw(state: State) -> None:
+    state.bound_until = promised(state)
     state.quiet = None
     state.out.rarely.quiescence = Quiescence(Silence.WITHDRAWN, ())
+
+
+# ---- the ends of leases ----
+
+
+def extension(state: State) -> int:
+    """Up to where the leader's lease lasts by the promises of all members, 0 for none; so every majority that elects
+    another knows of it. What was promised once stands, also when the group speaks again.
+    """
+    quiet, liveness = state.quiet, state.liveness
+    if quiet is not None and quiet.asleep and state.progress and liveness is not None:
+        until = min([liveness.supported(peer) for peer in state.progress])
+        if until > state.extended_until:
+            state.extended_until = until
+    return state.extended_until
+
+
+def promised(state: State) -> int:
+    """Up to where this replica has let leases last, its own and others', in this life."""
+    until, quiet = max(state.bound_until, state.extended_until), state.quiet
+    if quiet is None or quiet.leader == state.node_id or state.liveness is None:
+        return until
+    return max(until, state.liveness.promised(quiet.leader))
+
+
+def promised_ever(state: State) -> int | None:
+    """`promised`, earlier lives included; None while the clock can't tell."""
+    if not state.restarted or state.liveness is None:
+        return promised(state)
+    before = state.liveness.before_start()
+    return None if before is None else max(before, promised(state))
+
+
+def earlier_until(state: State) -> int | None:
+    """Up to where leases of earlier leaders may last, as those who elected this one say; None where one can't tell."""
+    own = promised_ever(state)
+    return None if own is None or state.granted_until is None else max(own, state.granted_until)
 
 
 # ---- the leader ----

@@ -30,6 +30,7 @@ def become_leader(state: State, now_ns: int) -> None:
     follow_members(state)
     state.quorum_acked_ns = NEVER_NS
     state.lease_given_up = False
+    state.bound_until, state.extended_until = quiescence.promised(state), 0
     state.read_round = 0
     state.confirmed_round = 0
     state.heartbeat_due_ns = now_ns + state.config.heartbeat_ns

@@ -89,6 +89,7 @@ class State:
         "applied_index",
         "asked_in_term",
         "asked_in_vain",
+        "bound_until",
         "catch_up",
         "commit_index",
         "config",
@@ -100,6 +101,8 @@ class State:
         "election_deadline_ns",
         "election_timeout_ns",
         "entropy",
+        "extended_until",
+        "granted_until",
         "handing_over",
         "hard_sequence",
         "heartbeat_due_ns",
@@ -124,6 +127,7 @@ class State:
         "read_round",
         "rest_mark",
         "rest_since_ns",
+        "restarted",
         "role",
         "round_reads",
         "sequence",
@@ -194,8 +198,17 @@ class State:
         self.rest_mark = (0, 0, 0)
         self.rest_since_ns = NEVER_NS
 
+        self.promise_nothing(restarted)
         self.begin_leading_nothing()
         adopt(self)
+
+    def promise_nothing(self, restarted: bool) -> None:
+        """Ends of leases (G3): what this replica had promised when its silences ended, what its members have promised
+        to it as a leader, and what those who elect it say (None: one of them can't tell)."""
+        self.restarted = restarted
+        self.bound_until = 0
+        self.extended_until = 0
+        self.granted_until: int | None = 0
 
     def begin_leading_nothing(self) -> None:
         """What only a leader knows."""

@@ -205,13 +205,25 @@ class Quiescence(msgspec.Struct, frozen=True):
 
 
 class Liveness(Protocol):
-    """What heartbeats between nodes tell; times are of this node's monotonic clock, far in the past for never."""
+    """What heartbeats between nodes tell; times are of this node's monotonic clock, far in the past for never.
+
+    Ends of leases are data timestamps, which Raft only compares; 0 for none.
+    """
 
     def heard_ns(self, server: NodeId) -> int:
         """When the last heartbeat of that node came in."""
 
     def echoed_ns(self, server: NodeId) -> int:
         """When this node sent the newest heartbeat that the other has answered with unbroken support."""
+
+    def promised(self, server: NodeId) -> int:
+        """Up to where this node lets leases of that node last: the highest end that it has echoed. Never lowered."""
+
+    def supported(self, server: NodeId) -> int:
+        """Up to where that node lets leases of this one last: the highest end that it has echoed, support unbroken."""
+
+    def before_start(self) -> int | None:
+        """No earlier life of this node has promised more; None while its clock can't tell."""
 
 
 class Ready(msgspec.Struct, frozen=True):
@@ -371,10 +383,14 @@ class RequestVote(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 
 class RequestVoteReply(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """`until`: up to where this replica has let leases of earlier leaders last while the group was silent; None where
+    it has restarted and its clock can't tell yet."""
+
     source: NodeId
     target: NodeId
     term: int
     granted: bool
+    until: int | None = 0
 
 
 class AppendEntries(msgspec.Struct, frozen=True, array_like=True, tag=5):

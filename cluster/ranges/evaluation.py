@@ -285,8 +285,8 @@ class Evaluation:
         lease = self._holding.own()
         if lease is None or lease.sequence != sequence or self._clock.judged is not None:
             return 0
-        lagging, end = reading - self._closed_lag_ns, lease.expiration - 1
-        return lagging if lagging < end else end
+        lagging = reading - self._closed_lag_ns
+        return lagging if lagging < lease.expiration else min(lagging, self._holding.end(lease) - 1)
 
 
 def _grant(granted: asyncio.Future[None]) -> None:

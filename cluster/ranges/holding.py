@@ -2,7 +2,7 @@
 
 *Who* may serve is Raft's business, timed on the monotonic clock; the record that is replicated here says at which
 timestamps its holder may serve, and its sequence tells the commands of one holder from those of the next. Nothing is
-renewed for its own sake: an idle range costs nothing, and the first request after a while renews.
+renewed for its own sake: an idle range costs nothing. While it is silent the promises of its members extend the record.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ import msgspec
 
 from cluster.config import Knobs
 from cluster.group import Group, NotLeader, OutcomeUnknown
+from cluster.membership import LOOK_S
 from cluster.raft.types import Role, SoftState
-from cluster.ranges.lease import AcquireLease, HandOverLease, Lease, RenewLease
+from cluster.ranges.lease import AcquireLease, HandOverLease, Lease, RenewLease, ended
+from cluster.ranges.lease_ends import latest_end
 from cluster.store.hlc import Timestamp, shown_at
 from cluster.store.node_clock import NodeClock
 from cluster.waiters import NotProposed
@@ -41,14 +43,22 @@ Promised: TypeAlias = Callable[[], tuple[Timestamp, Timestamp]]
 """(The highest timestamp closed by either transport, the highest that a read was served at), under this lease."""
 
 
+OnExtended: TypeAlias = Callable[[int, Timestamp], None]
+"""Called with a lease's sequence, and up to where it is used though its record ends before."""
+
+
+def _ignore(*_: object) -> None:
+    return None
+
+
 class HeldLease(msgspec.Struct, frozen=True):
     """A lease that this node holds, and what it allows. Its sequence is fixed at evaluation: a command is refused at
     apply under another.
 
     `low_water`: no earlier holder served a read or closed a timestamp above it, so every write lies above it (the
-    timestamp cache begins there). `upper`: the highest timestamp a read may be served at, or that may be closed, under
-    the record as it is applied now; `Holding.cover` raises it. Writes are under no such bound: what they carry extends
-    the lease where they are applied.
+    timestamp cache begins there). `upper`: the highest timestamp a read may be served at under the record as it is
+    applied now, or by the promises of the group's members; `Holding.cover` raises it. Writes are under no such bound:
+    what they carry extends the lease where they are applied.
     """
 
     lease: Lease
@@ -62,11 +72,14 @@ class Holding:
     def __init__(self, ports: Ports, clock: NodeClock, state: LeaseState, knobs: Knobs, flaws: frozenset[str]) -> None:
         self._node_id, self._sleep, self._clock, self._state = ports.node_id, ports.clock.sleep, clock, state
         self._duration_ns, self._timeout_s = knobs.lease_record_ns, knobs.request_timeout_ms / 1e3
-        self._flaws = flaws
+        self._knobs, self._flaws = knobs, flaws
         self._group: Group | None = None
+        self.on_extended: OnExtended = _ignore
         self._promised: Promised = lambda: (Timestamp(0), Timestamp(0))
         self._acquisition: asyncio.Future[bytes] | None = None
         self._asked_in_term = 0
+        self._guessed = (0, Timestamp(0))
+        """The term, and where leases of earlier ones may end at the latest, where voters couldn't tell."""
         self._renewal: asyncio.Future[bytes] | None = None
         self._wait: asyncio.Task[None] | None = None
         self._aside: asyncio.Task[None] | None = None
@@ -132,10 +145,14 @@ class Holding:
     async def cover(self, timestamp: Timestamp) -> HeldLease | None:
         """The lease once its record covers `timestamp`, a time on this clock; None when it is lost, or at a deadline.
 
-        A renewal is begun ahead when the timestamp lies in the second half of the record's interval.
+        A renewal is begun ahead when the timestamp lies in the second half of the record's interval; none is needed
+        where the members' promises cover it.
         """
         held = self.held()
         while held is not None and self._wears_out(held, timestamp):
+            extended = self._extended(held)
+            if extended is not held and timestamp <= extended.upper:
+                return extended
             renewal = self._renew(held.lease)
             if timestamp <= held.upper:
                 return held
@@ -149,6 +166,36 @@ class Holding:
     def _wears_out(self, held: HeldLease, timestamp: Timestamp) -> bool:
         """Whether it is time to renew the lease, or past that."""
         return timestamp > held.upper - self._duration_ns // 2
+
+    def end(self, lease: Lease) -> Timestamp:
+        """When the lease that is held is over: by its record, or by what all members have promised meanwhile (G3)."""
+        until = Timestamp(0) if self._group is None else Timestamp(self._group.ends.lease_extension)
+        if until <= lease.expiration:
+            return lease.expiration
+        self.on_extended(lease.sequence, until)
+        return until
+
+    async def recorded(self, timeout_s: float) -> bool:
+        """Have the record say what so far only members have promised; False where it can't be said within the deadline.
+
+        To be asked before members change: who joins has promised nothing, and may be elected by others who haven't. A
+        leader whose own lease has not begun waits for that: then it has waited out what was promised to earlier ones.
+        """
+        group, deadline_ns = self._group, self._clock.monotonic_ns() + int(timeout_s * 1e9)
+        while (lease := self.own()) is None and group is not None and group.is_leader and group.ends.earlier_until != 0:
+            if self._clock.monotonic_ns() >= deadline_ns or self._clock.fenced is not None:
+                return False
+            self._acquire()
+            await self._sleep(LOOK_S)
+        if lease is None or group is None:
+            return True
+        if lease.expiration < group.ends.lease_extension:
+            try:
+                await asyncio.shield(self._renew(lease))
+            except (NotProposed, OutcomeUnknown):
+                return False
+            lease = self.own()
+        return lease is not None and lease.expiration >= group.ends.lease_extension
 
     async def hand_over(self, target: str | None = None) -> bool:
         """Give the lease up, then leadership, to `target` or to whoever can take it: True if the record of it was
@@ -193,6 +240,13 @@ class Holding:
     async def _step_aside(self) -> None:
         await self.hand_over()
 
+    def on_over(self) -> None:
+        """To be told that the lease before was handed over: who waits for its end may begin."""
+        if self._wait is not None:
+            self._wait.cancel()
+            self._wait = None
+            asyncio.get_running_loop().call_soon(self._acquire)
+
     def refusal(self) -> bytes:
         """Why nothing is served here; a leader whose lease command was refused (its disk was full) asks again."""
         group = self._group
@@ -207,7 +261,13 @@ class Holding:
         held = self.held()
         if held is None or timestamp <= held.upper or "read-without-lease" in self._flaws:
             return held
-        return None
+        held = self._extended(held)
+        return held if timestamp <= held.upper else None
+
+    def _extended(self, held: HeldLease) -> HeldLease:
+        """With what the members' promises allow beyond the record, if they do."""
+        until = self.end(held.lease)
+        return held if until == held.lease.expiration else HeldLease(held.lease, held.low_water, Timestamp(until - 1))
 
     def _renew(self, lease: Lease) -> asyncio.Future[bytes]:
         """One renewal at a time."""
@@ -227,11 +287,11 @@ class Holding:
             return
         if self._asked_in_term == group.term and self._acquisition is not None and not self._acquisition.done():
             return
-        before = self._state.lease
-        if before is not None and self._clock.shown() < before.expiration:
-            self._wait_out(before)
+        before, until = self._state.lease, self._earlier_until(group)
+        if before is not None and self._clock.shown() < (end := ended(before, until)):
+            self._wait_out(end)
             return
-        command = AcquireLease(self._node_id, group.term, self._clock.reading(), self._duration_ns)
+        command = AcquireLease(self._node_id, group.term, self._clock.reading(), self._duration_ns, until)
         self._acquisition, self._asked_in_term = group.submit(encode(command), _FOR_EVER_S), group.term
         self._acquisition.add_done_callback(self._decided)
 
@@ -241,13 +301,24 @@ class Holding:
         if not future.cancelled() and future.exception() is None:
             self._acquire()
 
-    def _wait_out(self, before: Lease) -> None:
-        if self._wait is None or self._wait.done():
-            self._wait = asyncio.create_task(self._waited_out(before), name="lease.wait")
+    def _earlier_until(self, group: Group) -> Timestamp:
+        """Up to where leases of earlier leaders may last by what members promised them, whatever their records say."""
+        if "support-not-waited-out" in self._flaws:
+            return Timestamp(0)
+        until = group.ends.earlier_until
+        if until is not None:
+            return Timestamp(until)
+        if self._guessed[0] != group.term:
+            self._guessed = (group.term, latest_end(self._clock, self._knobs))
+        return self._guessed[1]
 
-    async def _waited_out(self, before: Lease) -> None:
+    def _wait_out(self, end: Timestamp) -> None:
+        if self._wait is None or self._wait.done():
+            self._wait = asyncio.create_task(self._waited_out(end), name="lease.wait")
+
+    async def _waited_out(self, end: Timestamp) -> None:
         # A clock shows a time with a counter only when its next step is over: less would be waited for again and again.
-        await self._sleep(max(0, shown_at(before.expiration) - self._clock.shown()) / 1e9)
+        await self._sleep(max(0, shown_at(end) - self._clock.shown()) / 1e9)
         self._wait = None
         self._acquire()
 

@@ -4,7 +4,7 @@
 timestamps*: reads are served below its `expiration`, which its holder's commands move ahead as they are applied.
 
 - After a loss the next holder waits until the old lease is over on its own clock: a lease never starts in the future,
-  so no clock is carried ahead by a fail-over. It writes at or above the old expiration, that is above every read that
+  so no clock is carried ahead by a fail-over. It writes at or above its own start, that is above every read that
   was served and below which anything was closed (`low_water`).
 - A holder that gives its lease up says above what it promised nothing (`HandOverLease`): the next one begins at once.
 """
@@ -35,12 +35,17 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
 
 
 class AcquireLease(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """First command of a new leader: `reading` is what its clock shows. Refused while the lease before lasts."""
+    """First command of a new leader: `reading` is what its clock shows. Refused while the lease before lasts.
+
+    That may be until `until`, as those say who elected the leader: its holder had their promise while the group was
+    silent. A lease that was handed over ends by its record alone.
+    """
 
     holder: str
     term: int
     reading: ClockReading
     duration_ns: int
+    until: Timestamp = Timestamp(0)
 
 
 class RenewLease(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -68,14 +73,19 @@ class HandOverLease(msgspec.Struct, frozen=True, array_like=True, tag=5):
 def acquired(old: Lease | None, command: AcquireLease) -> Lease | None:
     """The lease that follows `old`; None if that is not over yet on the clock of who asks."""
     start = as_timestamp(command.reading)
-    if old is not None and start < old.expiration:
+    if old is not None and start < ended(old, command.until):
         return None
     expiration = Timestamp(start + command.duration_ns)
     if old is None:
         return Lease(command.holder, 1, command.term, start, expiration)
-    promised = old.promised if old.over else Timestamp(old.expiration - 1)
+    promised = old.promised if old.over else Timestamp(start - 1)
     low_water = max(old.low_water, promised)
     return Lease(command.holder, old.sequence + 1, command.term, start, expiration, low_water)
+
+
+def ended(lease: Lease, until: Timestamp) -> Timestamp:
+    """When a lease is over that may have lasted until `until` by promises. What was handed over was told exactly."""
+    return lease.expiration if lease.over else max(lease.expiration, until)
 
 
 def extended(lease: Lease, reading: ClockReading, duration_ns: int) -> Lease:

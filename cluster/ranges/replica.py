@@ -95,6 +95,8 @@ class RangeReplica:
         self._machine.on_schema = lambda: self._on_change()
         self._timeout_s = knobs.request_timeout_ms / 1e3
         self._holding = Holding(ports, node_clock, self._machine, knobs, flaws)
+        self._holding.on_extended = partial(observer.lease_extended, created.tablet_id)
+        self._machine.on_over = self._holding.on_over
         self._evaluation = Evaluation(ports, knobs, node_clock, self._machine, self._holding, flaws)
         self._evaluation.on_closed = partial(observer.timestamp_closed, created.tablet_id)
         self._group: Group | None = None
@@ -227,6 +229,9 @@ class RangeReplica:
         """Add, promote or remove a replica (G1)."""
         if self._group is None:
             return ErrorReply("NOT_FOUND", f"tablet {request.group} is not open", definite=True)
+        if self.leads and not await self._holding.recorded(request.timeout_s):
+            message = "what the members have promised of the lease is not in its record yet"
+            return ErrorReply("CHANGE_REFUSED", message, definite=True, leader=self._group.leader)
         return await change_replicas(self._group, request)
 
     async def transfer_leadership(self, request: TransferLeadership) -> LeadershipReply | ErrorReply:

@@ -109,8 +109,8 @@ class TabletMachine:
 
     `last_write` is the highest timestamp of a change applied, whether it wrote or only looked; changes need not rise
     along the log. `closed` does: nothing at or below it is applied any more (R4). `on_lease` is told of every lease
-    record that is applied, `on_batch` of every batch that is not refused. `schema` is the latest that came through the
-    log, None before the first (M5); `on_schema` is called when it changes.
+    record that is applied, `on_over` that a lease was handed over, `on_batch` of every batch that is not refused.
+    `schema` is the latest that came through the log, None before the first (M5); `on_schema` is called when it changes.
 
     `write_index` is the index of the last entry that changed what reads find or may find: a batch that was carried
     out, a schema. Leases, sessions, refused commands and empty entries leave it alone (G6).
@@ -127,6 +127,7 @@ class TabletMachine:
         self.on_lease: OnLease = _ignore
         self.on_batch: OnBatch = _ignore
         self.on_schema: Callable[[], None] = lambda: None
+        self.on_over: Callable[[], None] = lambda: None
         self.lease: Lease | None = None
         self.schema: AlterSchema | None = None
         self.last_write = self.closed = self.write_index = 0
@@ -223,6 +224,7 @@ class TabletMachine:
             return _NO_ANSWER
         if isinstance(change, HandOverLease):
             self._set_lease(handed_over(self.lease, change))
+            self.on_over()
         return _NO_ANSWER
 
     def _apply_batch(self, index: int, batch: WriteBatch) -> bytes:

@@ -19,6 +19,7 @@ from cluster.observer import Observer
 from cluster.quorum.messages import MARK
 from cluster.quorum.service import QuorumService
 from cluster.raft.types import ChangeKind, HardState, Message, OpId
+from cluster.ranges.lease_ends import NodeLeaseEnds
 from cluster.store.node_clock import ClockFenced, NodeClock
 from cluster.tserver import metadata
 from cluster.tserver.clock_probes import ClockProbes
@@ -79,7 +80,8 @@ class TabletServer:
         self._clock = clock
         self._inspection = Inspection(ports)
         self._probes = ClockProbes(ports, clock, config.knobs.clock_probe_ms, self._clock_peers)
-        self._streams = PeerStreams(ports, config.knobs, self._deliver)
+        self._ends = NodeLeaseEnds(clock, config.knobs)
+        self._streams = PeerStreams(ports, config.knobs, self._deliver, ends=self._ends)
         self.on_notify = self._streams.receive
         self._admission = Admission(config.knobs.max_requests)
         self._replicas: dict[str, Strategy] = {}
@@ -110,6 +112,7 @@ class TabletServer:
         self._serving = True
         self._clock.on_fence(self._fence_changed)
         self._probes.start()
+        self._ends.begin()
         await self._heartbeats.recover()
         self._heartbeats.start()
         self._evictions.start()
@@ -410,6 +413,7 @@ class TabletServer:
         return _DONE
 
     def _fence_changed(self) -> None:
+        self._ends.look()
         for replica in self._replicas.values():
             replica.on_fence()
 

@@ -9,13 +9,16 @@ earlier one did.
 
 A node whose leaders are silent sends each node that follows them a heartbeat per interval, and gets it echoed, whatever
 the number of the groups. CockroachDB's store liveness does the same with epochs.
+
+A heartbeat also says up to where leases of its sender would last if they were renewed now, and its echo promises that
+much for every group that is silent between the two (G3): the record of no lease has to be renewed meanwhile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from cluster.raft.types import NodeId, Quiescence, Silence
 
@@ -24,11 +27,34 @@ NEVER_NS = -(1 << 62)
 WakeGroup: TypeAlias = Callable[[], None]
 
 
+class LeaseEnds(Protocol):
+    """What a node's clock says of the ends of leases, as data timestamps."""
+
+    def next_end(self) -> int:
+        """Where a lease ends that was renewed at this node's last reading."""
+
+    def before_start(self) -> int | None:
+        """No earlier life of this node has promised more; None while the clock has not been proven."""
+
+
+class NoLeases:
+    """Of a node whose groups have no lease records."""
+
+    def next_end(self) -> int:
+        """None is ever promised."""
+        return 0
+
+    def before_start(self) -> int | None:
+        """None was ever promised."""
+        return 0
+
+
 @dataclass(slots=True)
 class Support:
     """What stands between this node and another one; `peer` is the (incarnation, withdrawals) heard of it last.
 
-    `led` and `followed` are the silent groups that this node leads, and those that the other one leads.
+    `led` and `followed` are the silent groups that this node leads, and those that the other one leads. `promised` and
+    `supported` are the highest ends of leases that this node has echoed, and that the other one has.
     """
 
     withdrawals: int = 0
@@ -40,6 +66,8 @@ class Support:
     heard_ns: int = NEVER_NS
     echoed_ns: int = NEVER_NS
     echo_came_ns: int = NEVER_NS
+    promised: int = 0
+    supported: int = 0
 
     def ends_ns(self, patience_ns: int) -> int | None:
         """When it will have been in vain for too long, if nothing more is heard."""
@@ -55,10 +83,19 @@ class NodeLiveness:
     """All supports of one node. Times are ns of its monotonic clock; implements `cluster.raft.types.Liveness`.
 
     `before_withdrawal` is called with a server before the number of withdrawals from it rises: what was said before
-    must leave under the old one.
+    must leave under the old one. `ends` says what the heartbeats of this node offer.
     """
 
-    def __init__(self, interval_ns: int, patience_ns: int, before_withdrawal: Callable[[NodeId], None]) -> None:
+    def __init__(
+        self,
+        interval_ns: int,
+        patience_ns: int,
+        before_withdrawal: Callable[[NodeId], None],
+        ends: LeaseEnds | None = None,
+    ) -> None:
+        self._ends: LeaseEnds = ends or NoLeases()
+        self.next_end = self._ends.next_end
+        """What a heartbeat of this node offers."""
         self._interval_ns, self._patience_ns = interval_ns, patience_ns
         self._before_withdrawal = before_withdrawal
         self._supports: dict[NodeId, Support] = {}
@@ -81,6 +118,18 @@ class NodeLiveness:
     def echoed_ns(self, server: NodeId) -> int:
         """When the newest heartbeat was sent that the other node has answered since support was withdrawn last."""
         return self._support(server).echoed_ns
+
+    def promised(self, server: NodeId) -> int:
+        """The highest end that this node has echoed to the other one, in this life."""
+        return self._support(server).promised
+
+    def supported(self, server: NodeId) -> int:
+        """The highest end that the other node has echoed since support was withdrawn last."""
+        return self._support(server).supported
+
+    def before_start(self) -> int | None:
+        """No earlier life of this node has promised more; None while its clock has not been proven."""
+        return self._ends.before_start()
 
     def changed(self, group: str, change: Quiescence, wake: WakeGroup, now_ns: int) -> None:
         """A group's silence begins or ends; `wake` is called once if its support ends first."""
@@ -126,7 +175,7 @@ class NodeLiveness:
         support.followed.clear()
         for wake in groups:
             wake()
-        support.echoed_ns = NEVER_NS
+        support.echoed_ns, support.supported = NEVER_NS, 0
 
     # ---- what the streams ask and tell ----
 
@@ -145,14 +194,20 @@ class NodeLiveness:
         self._end(support)
         return True
 
-    def on_heartbeat(self, server: NodeId, now_ns: int) -> None:
-        """A heartbeat came in that was not older; the caller echoes it."""
-        self._support(server).heard_ns = now_ns
-
-    def on_echo(self, server: NodeId, sent_ns: int, now_ns: int) -> None:
-        """The echo, not older, of the heartbeat that was sent then."""
+    def on_heartbeat(self, server: NodeId, now_ns: int, until: int) -> None:
+        """A heartbeat came in that was not older; the caller echoes it, which promises `until`."""
         support = self._support(server)
-        support.echoed_ns = max(support.echoed_ns, sent_ns)
+        support.heard_ns = now_ns
+        if until > support.promised:
+            support.promised = until
+
+    def on_echo(self, server: NodeId, sent_ns: int, now_ns: int, until: int) -> None:
+        """The echo, not older, of the heartbeat that was sent then and offered `until`."""
+        support = self._support(server)
+        if sent_ns > support.echoed_ns:
+            support.echoed_ns = sent_ns
+        if until > support.supported:
+            support.supported = until
         support.echo_came_ns = now_ns
 
     def poll(self, now_ns: int) -> list[NodeId]:

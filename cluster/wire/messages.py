@@ -48,7 +48,7 @@ from cluster.wire.operating import OperatorReply, OperatorRequest
 from cluster.wire.rows import TypedRequest, TypedRowsReply
 from harness.ops import CellAddress
 
-WIRE_VERSION = 5
+WIRE_VERSION = 6
 
 DESIGNS = ("raft", "legacy", "logged")
 """The replication designs that a table can have (G4), all of which tablet servers host."""
@@ -472,7 +472,8 @@ class PeerEnvelope(msgspec.Struct, frozen=True, array_like=True):
 
     `source` is the sending server, `epoch` its incarnation; `sequence` counts what it has sent to this server on this
     channel, from 0, and `withdrawals` how often it has withdrawn its support (`cluster.wire.liveness`). A heartbeat of
-    the node says when it was sent in `heartbeat_ns`, the answer repeats it in `echo_ns`; 0 for none.
+    the node says when it was sent in `heartbeat_ns`, the answer repeats it in `echo_ns`; 0 for none. Both carry
+    `until`: up to where leases of the node that sent the heartbeat may last, a data timestamp.
     """
 
     source: str
@@ -483,6 +484,7 @@ class PeerEnvelope(msgspec.Struct, frozen=True, array_like=True):
     withdrawals: int = 0
     heartbeat_ns: int = 0
     echo_ns: int = 0
+    until: int = 0
 
 
 encode = msgspec.msgpack.Encoder().encode

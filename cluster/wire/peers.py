@@ -24,7 +24,7 @@ from cluster.identity import PeerCheck
 from cluster.nodelog import node_logger
 from cluster.raft.types import AppendEntries, AppendReply, Message, Quiescence, SnapshotChunk
 from cluster.wire.bulk import BulkQueue
-from cluster.wire.liveness import NodeLiveness, WakeGroup
+from cluster.wire.liveness import LeaseEnds, NodeLiveness, WakeGroup
 from cluster.wire.messages import (
     GroupMessages,
     PeerEnvelope,
@@ -121,7 +121,14 @@ class Arrivals:
 class PeerStreams:
     """The streams of one node to and from all its peers; what goes to an unknown server is dropped."""
 
-    def __init__(self, ports: Ports, knobs: Knobs, deliver: Deliver, replicas: Iterable[Replica] = ()) -> None:
+    def __init__(
+        self,
+        ports: Ports,
+        knobs: Knobs,
+        deliver: Deliver,
+        replicas: Iterable[Replica] = (),
+        ends: LeaseEnds | None = None,
+    ) -> None:
         self._network, self._clock, self._epoch = ports.network, ports.clock, ports.incarnation
         self._log = node_logger(ports.node_id)
         self._server_id = ports.node_id
@@ -140,7 +147,7 @@ class PeerStreams:
             knobs.bulk_bytes_per_s, knobs.bulk_queue_bytes, knobs.bulk_patience_ms * _MS
         )
         self._liveness = NodeLiveness(
-            knobs.raft_heartbeat_ms * _MS, knobs.election_timeout_ms * _MS, before_withdrawal=self._flush_to
+            knobs.raft_heartbeat_ms * _MS, knobs.election_timeout_ms * _MS, self._flush_to, ends
         )
         self._liveness_alarm = Alarm(ports.clock, self._beat)
         self._flush_alarm = Alarm(ports.clock, self._flush)
@@ -256,7 +263,7 @@ class PeerStreams:
         """Tell those that follow silent groups from here that this node is alive."""
         now_ns = self._clock.monotonic_ns()
         for server in self._liveness.poll(now_ns):
-            self._post(server, Channel.CONTROL, (), heartbeat_ns=now_ns)
+            self._post(server, Channel.CONTROL, (), now_ns, 0, self._liveness.next_end())
         self._rearm_liveness()
 
     def _rearm_liveness(self) -> None:
@@ -270,6 +277,7 @@ class PeerStreams:
         groups: tuple[GroupMessages, ...],
         heartbeat_ns: int = 0,
         echo_ns: int = 0,
+        until: int = 0,
     ) -> None:
         address = self._addresses.get(target) or self._addresses.get(node_of(target))
         if address is None:
@@ -281,7 +289,7 @@ class PeerStreams:
         sequences[channel] = sequence + 1
         withdrawals = self._liveness.withdrawals(target)
         envelope = PeerEnvelope(
-            self._server_id, self._epoch, channel, sequence, groups, withdrawals, heartbeat_ns, echo_ns
+            self._server_id, self._epoch, channel, sequence, groups, withdrawals, heartbeat_ns, echo_ns, until
         )
         self._network.notify(address, encode(envelope), channel)
 
@@ -331,10 +339,10 @@ class PeerStreams:
     def _on_beat(self, envelope: PeerEnvelope) -> None:
         now_ns = self._clock.monotonic_ns()
         if envelope.heartbeat_ns:
-            self._liveness.on_heartbeat(envelope.source, now_ns)
-            self._post(envelope.source, Channel.CONTROL, (), echo_ns=envelope.heartbeat_ns)
+            self._liveness.on_heartbeat(envelope.source, now_ns, envelope.until)
+            self._post(envelope.source, Channel.CONTROL, (), 0, envelope.heartbeat_ns, envelope.until)
         else:
-            self._liveness.on_echo(envelope.source, envelope.echo_ns, now_ns)
+            self._liveness.on_echo(envelope.source, envelope.echo_ns, now_ns, envelope.until)
 
 
 def _gather(gathered: Gathered, group: str, message: Message) -> None:

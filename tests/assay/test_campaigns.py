@@ -44,6 +44,7 @@ FOUND_BY = {
     "any-lease-sequence": 1,
     "no-timestamp-cache": 1,
     "closed-ignores-inflight": 1,
+    "support-not-waited-out": 2,
     "read-without-lease": 5,
     "wipe-keeps-id": 1,
     "cold-replica-map": 2,

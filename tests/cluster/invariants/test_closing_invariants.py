@@ -103,6 +103,16 @@ def test_a_holder_closes_ever_more_and_below_the_expiration_that_it_has_applied(
     assert cluster.breaches[1:] == [(CLOSED_KEPT, ("a",))]
 
 
+def test_a_holder_closes_below_what_members_have_promised_of_its_lease() -> None:
+    cluster = Cluster()
+    recorded(cluster, None, FIRST)
+    cluster.a.lease_extended(GROUP, 1, 400)
+    cluster.a.timestamp_closed(GROUP, 1, 399, FIRST)
+    assert cluster.breaches == []
+    cluster.a.timestamp_closed(GROUP, 1, 400, FIRST)
+    assert cluster.breaches == [(CLOSED_IN_LEASE, ("a",))]
+
+
 def test_a_lease_writes_above_all_that_was_closed_before_it() -> None:
     cluster = Cluster()
     recorded(cluster, None, FIRST)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -229,6 +230,33 @@ def test_lease_records_follow_each_other() -> None:
     cluster.c.lease_recorded(GROUP, lease("c", 3, 900, 1_000), lease("a", 4, 999, 1_100))
     cluster.c.lease_recorded(GROUP, lease("a", 4, 999, 1_100), lease("a", 6, 1_200, 1_300))
     assert [invariant for invariant, _ in cluster.breaches] == ["lease-records"] * 3
+
+
+def test_a_lease_begins_above_all_that_its_predecessor_had_by_promises() -> None:
+    """Whoever tells first: the holder that its lease lasts, or the replica that applies the next record."""
+    cluster = Cluster()
+    first, late, soon = lease("a", 1, 100, 200), lease("b", 2, 700, 800), lease("b", 2, 699, 800)
+    cluster.a.lease_recorded(GROUP, None, first)
+    cluster.a.lease_extended(GROUP, 1, 700)
+    cluster.a.lease_extended(GROUP, 1, 650)
+    cluster.b.lease_recorded(GROUP, first, late)
+    assert cluster.breaches == []
+    cluster.a.lease_extended(GROUP, 1, 701)
+    assert cluster.breaches == [("lease-records", ("a", "b"))]
+    other = Cluster()
+    other.a.lease_extended(GROUP, 1, 700)
+    other.b.lease_recorded(GROUP, first, soon)
+    assert other.breaches == [("lease-records", ("a", "b"))]
+
+
+def test_a_lease_that_was_handed_over_has_nothing_by_promises_any_more() -> None:
+    cluster = Cluster()
+    over = msgspec.structs.replace(lease("a", 1, 100, 200), over=True)
+    cluster.a.lease_extended(GROUP, 1, 700)
+    cluster.b.lease_recorded(GROUP, over, lease("b", 2, 201, 300))
+    assert cluster.breaches == []
+    cluster.a.lease_extended(GROUP, 1, 701)
+    assert cluster.breaches == [("lease-records", ("a", "b"))]
 
 
 def lease(holder: str, sequence: int, start: int, expiration: int) -> Lease:

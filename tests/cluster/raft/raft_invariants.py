@@ -25,6 +25,9 @@ class Invariants:
         self._floors: dict[int, int] = {}
         self._highest = 0
         self._configuration: Configuration | None = None
+        self._extended: dict[int, int] = {}
+        self._used: dict[int, int] = {}
+        self.extensions_told = 0
 
     def forget(self, name: str) -> None:
         """A node crashed: what it had seen in memory is gone."""
@@ -49,6 +52,7 @@ class Invariants:
         self._logs_match(name, raft)
         if raft.role is Role.LEADER:
             self._leader(name, raft)
+            self._extensions(name, raft)
         else:
             self._leader_logs.pop(name, None)
         self._leases()
@@ -65,6 +69,25 @@ class Invariants:
         else:
             self._complete(name, raft)
         self._leader_logs[name] = (raft.term, log)
+
+    def _extensions(self, name: str, raft: Raft) -> None:
+        """Whoever leads knows up to where leases of earlier terms lasted by promises (G3)."""
+        until = raft.lease_extension
+        if until > self._extended.get(raft.term, 0):
+            self._extended[raft.term] = self._used[raft.term] = until
+        told = raft.earlier_until
+        for term, used in self._used.items():
+            if term < raft.term and told is not None:
+                self.extensions_told += 1
+                if told < used:
+                    self.broken(
+                        "extended lease", f"{name} may begin at {told}, the lease of term {term} ends at {used}"
+                    )
+
+    def members_change(self, name: str) -> None:
+        """Who changes them holds a lease, by its record: it has waited out all others, and renewed before (G3)."""
+        term = self._bench.raft(name).term
+        self._used = {later: until for later, until in self._used.items() if later > term}
 
     def _complete(self, name: str, raft: Raft) -> None:
         """Leader completeness, when a node has just become leader."""

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from raft_flights import Beat, Flight
+from raft_flights import Beat, Flight, RigEnds
 from raft_invariants import Invariants
 from raft_streams import MemoryStreams, Snapshot
 from raft_transcript import describe, describe_configuration, describe_entry, describe_persist
@@ -135,6 +135,7 @@ class RaftRig:
         self.flights: list[Flight] = []
         self.cuts: list[tuple[str, str]] = []
         self.asleep: list[str] = []
+        self.lives = 0
         self.nodes = {name: Node(name, MemoryStreams(name, STREAMS), self.new_liveness()) for name in self.names}
         for name in self.names[:size]:
             self.nodes[name].disk_hard, first = bootstrap(members(self.names[:size]))
@@ -197,7 +198,9 @@ class RaftRig:
 
     def new_liveness(self) -> NodeLiveness:
         config = RaftConfig("", **self.options)
-        return NodeLiveness(config.heartbeat_ns, config.election_timeout_ns, before_withdrawal=lambda server: None)
+        self.lives += 1
+        ends = RigEnds(lambda: self.now_ns, self.lives % 3 == 0)
+        return NodeLiveness(config.heartbeat_ns, config.election_timeout_ns, lambda server: None, ends)
 
     def crash(self, *names: str) -> None:
         """Lose everything that isn't durable; what has left for the network stays under way."""
@@ -265,15 +268,15 @@ class RaftRig:
     def take_beat(self, node: Node, beat: Beat) -> None:
         now_ns = node.clock_ns(self.now_ns)
         if beat.heartbeat_ns:
-            node.liveness.on_heartbeat(beat.source, now_ns)
-            self.send((Beat(node.name, beat.source, echo_ns=beat.heartbeat_ns),))
+            node.liveness.on_heartbeat(beat.source, now_ns, beat.until)
+            self.send((Beat(node.name, beat.source, echo_ns=beat.heartbeat_ns, until=beat.until),))
         else:
-            node.liveness.on_echo(beat.source, beat.echo_ns, now_ns)
+            node.liveness.on_echo(beat.source, beat.echo_ns, now_ns, beat.until)
 
     def beat(self, name: str) -> None:
         """What a node's timer of heartbeats to other nodes does."""
-        now_ns = self.nodes[name].clock_ns(self.now_ns)
-        self.send([Beat(name, server, heartbeat_ns=now_ns) for server in self.nodes[name].liveness.poll(now_ns)])
+        now_ns, node = self.nodes[name].clock_ns(self.now_ns), self.nodes[name].liveness
+        self.send([Beat(name, each, heartbeat_ns=now_ns, until=node.next_end()) for each in node.poll(now_ns)])
 
     def take_in(self, name: str, message: Message) -> None:
         """What a driver does with a message: those of snapshots are its own."""
@@ -345,6 +348,8 @@ class RaftRig:
             self.changes[result.context] = result
             if result.position is None:
                 self.note(f"{name} refuses: {result.message}")
+            else:
+                self.invariants.members_change(name)
         self.invariants.after_step(name)
         self.stream(node, ready)
         return ready

@@ -29,7 +29,7 @@ def describe_persist(persist: Persist) -> str:
 
 
 HIDDEN = frozenset({"source", "target", "sent_ns", "read_round", "entries", "meta", "data"})
-ONLY_IF_SET = frozenset({"quiesce", "quiesced"})
+ONLY_IF_SET = frozenset({"quiesce", "quiesced", "until"})
 
 
 def describe(message: Message) -> str:

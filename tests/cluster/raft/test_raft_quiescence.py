@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from raft_flights import Beat, Flight
+import pytest
+from raft_flights import LEASE_NS, Beat, Flight, RigEnds
 
 from cluster.raft.types import AppendEntries, AppendReply, ChangeKind, Role
 from tests.cluster.raft.raft_rig import MS, RaftRig
@@ -200,3 +201,65 @@ def test_a_heartbeat_from_before_the_question_does_not_wake() -> None:
     rig.flights.append(heartbeat)
     rig.deliver(heartbeat)
     assert rig.raft("c").sleeps
+
+
+def test_a_silent_leader_has_its_lease_extended_by_what_all_members_promise() -> None:
+    rig = silent_group()
+    rig.run(500)
+    until = rig.raft("a").lease_extension
+    assert rig.now_ns < until <= rig.now_ns + LEASE_NS
+    rig.isolate("c")
+    rig.run(250)
+    held = rig.raft("a").lease_extension
+    rig.run(250)
+    assert rig.raft("a").lease_extension == held >= until, "one member that doesn't promise more is enough"
+    rig.propose("a", b"x")
+    rig.run(50)
+    assert rig.raft("a").lease_extension == held, "what was promised stands"
+
+
+@pytest.mark.parametrize("speaks", [False, True])
+def test_whoever_is_elected_next_is_told_of_the_promises_after_the_silence_too(speaks: bool) -> None:
+    rig = silent_group()
+    rig.run(500)
+    until = rig.raft("a").lease_extension
+    if speaks:
+        rig.propose("a", b"x")
+        rig.run(20)
+    rig.crash("a")
+    assert rig.run_until(lambda: any(rig.raft(name).role is Role.LEADER for name in "bc"), 2_000)
+    told = rig.raft(rig.leader()).earlier_until
+    assert told is not None and until <= told <= until + LEASE_NS
+
+
+def test_a_group_of_one_voter_has_nobody_to_promise_anything() -> None:
+    rig = RaftRig(1, quiesce_after_ns=100 * MS)
+    rig.elect("a")
+    assert rig.run_until(lambda: rig.raft("a").sleeps, 1_000)
+    rig.run(500)
+    assert rig.raft("a").lease_extension == 0
+
+
+@pytest.mark.parametrize("cant_tell", ["", "b", "c"])
+def test_voters_that_have_restarted_tell_of_all_that_they_may_have_promised_or_that_they_cant(cant_tell: str) -> None:
+    rig = silent_group()
+    rig.run(500)
+    until = rig.raft("a").lease_extension
+    rig.crash("a", "b", "c")
+    for name in "bc":
+        rig.nodes[name].liveness._ends = NeverProven() if name == cant_tell else RigEnds(lambda: rig.now_ns, False)
+        rig.start(name)
+    rig.run(600)
+    rig.elect("c")
+    told = rig.raft("c").earlier_until
+    assert told is None if cant_tell else told is not None and told >= until
+
+
+class NeverProven:
+    """What a node says whose clock is never proven."""
+
+    def next_end(self) -> int:
+        return 0
+
+    def before_start(self) -> int | None:
+        return None

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from raft_flights import Beat
 from raft_walk import DRIFT, Walk
 
+from cluster.raft import quiescence
 from cluster.raft.types import ChangeKind, Role, Silence
 from tests.cluster.raft.raft_rig import MS, RaftRig
 from tests.support.few_seeds import few_of
@@ -54,6 +55,24 @@ def test_random_walks_fall_silent_and_speak_again() -> None:
         seen.update(silence for _, silence in walk.rig.quiesced)
         assert walk.rig.acknowledged
     assert min(seen[str(silence)] for silence in Silence) > 20, seen
+
+
+def test_random_walks_extend_leases_and_tell_of_it() -> None:
+    told = 0
+    for seed in WORKING:
+        walk = Walk(3, seed, **QUIET)
+        walk.run(1_500)
+        told += walk.rig.invariants.extensions_told
+    assert told > 100
+
+
+@pytest.mark.parametrize("forgets", ["promised", "promised_ever"])
+def test_random_walks_find_voters_that_forget_what_they_promised(monkeypatch: pytest.MonkeyPatch, forgets: str) -> None:
+    """When their silence ends, or when they start anew."""
+    told = quiescence.promised if forgets == "promised_ever" else lambda state: state.extended_until
+    monkeypatch.setattr(quiescence, forgets, told)
+    found = found_within(range(20), **QUIET)
+    assert any("extended lease" in violation for violation in found), found
 
 
 def test_random_walks_get_work_done() -> None:

@@ -31,6 +31,34 @@ def test_a_lease_never_begins_before_the_one_before_is_over_on_the_clock_of_who_
     )
 
 
+def test_nor_before_what_the_members_of_the_group_have_promised_its_holder() -> None:
+    old = record("a", 4, 100, 200)
+    assert acquired(old, AcquireLease("b", 3, ClockReading(699), 50, Timestamp(700))) is None
+    lease = acquired(old, AcquireLease("b", 3, ClockReading(700), 50, Timestamp(700)))
+    assert lease is not None
+    assert (lease.start, lease.low_water) == (700, 699)
+
+
+def test_the_first_lease_of_a_group_waits_for_nothing() -> None:
+    lease = acquired(None, AcquireLease("b", 3, ClockReading(100), 50, Timestamp(700)))
+    assert lease is not None
+    assert lease.start == 100
+
+
+def test_a_lease_that_was_handed_over_is_over_whatever_was_promised() -> None:
+    old = handed_over(record("a", 4, 100, 200), HandOverLease(4, ClockReading(650), Timestamp(90), Timestamp(640)))
+    lease = acquired(old, AcquireLease("b", 3, ClockReading(651), 50, Timestamp(1_200)))
+    assert lease is not None
+    assert (lease.start, lease.low_water) == (651, 640)
+
+
+def test_all_that_is_written_lies_above_the_start_of_a_lease_that_was_not_handed_over() -> None:
+    """What the predecessor served by promises alone is in no record."""
+    lease = acquired(record("a", 4, 100, 200), AcquireLease("b", 3, ClockReading(900), 50, Timestamp(700)))
+    assert lease is not None
+    assert lease.low_water == 899
+
+
 def test_it_begins_where_its_holders_clock_is_not_in_the_future() -> None:
     lease = acquired(record("a", 4, 100, 200), AcquireLease("b", 3, ClockReading(900), 50))
     assert lease is not None
@@ -194,8 +222,8 @@ def test_a_lease_with_a_counter_is_waited_out_at_one_go() -> None:
         async def sleep(self, seconds: float) -> None:
             self.now_ns, self.sleeps = self.now_ns + round(seconds * 1e9), self.sleeps + 1
 
-    wall, lease = Wall(), record("a", 4, EPOCH, EPOCH + 5 * TICK + 1)
+    wall, end = Wall(), Timestamp(EPOCH + 5 * TICK + 1)
     waits = SimpleNamespace(_clock=wall, _sleep=wall.sleep, _acquire=lambda: None)
-    asyncio.run(Holding._waited_out(waits, lease))  # type: ignore[arg-type]
+    asyncio.run(Holding._waited_out(waits, end))  # type: ignore[arg-type]
     assert wall.sleeps == 1
-    assert lease.expiration <= wall.shown() <= lease.expiration + TICK
+    assert end <= wall.shown() <= end + TICK
