@@ -42,12 +42,16 @@ class WrittenStates:
         self._last: dict[int, WrittenState] = {}
         """By life: what it has told last."""
 
+    def opened(self, life: int) -> None:
+        """A replica begins, maybe not the first of this life."""
+        self._last[life] = _NOTHING
+
     def applied(self, life: int, written: WrittenState) -> None:
         """What has not moved the write index has changed no data; nor has a snapshot that stands at the same one (G6).
 
         As states are equal at equal applied index, all replicas at one write index hold the same data then.
         """
-        last = self._last.get(life, _NOTHING)
+        last = self._last[life]
         self._last[life] = written
         if last[0] == written[0]:
             self._checked[WRITTEN_STATE] += 1

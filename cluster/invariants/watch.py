@@ -134,6 +134,7 @@ class _Life(Observer):
         self._servers[group] = server
         self._groups[group].log.opened(self._life, server, snapshot, entries)
         self._groups[group].closing.opened(self._life)
+        self._groups[group].written.opened(self._life)
 
     def voted(self, group: str, term: int, candidate: NodeId) -> None:
         self._groups[group].elections.voted(self._life, self._servers[group], term, candidate)

@@ -165,7 +165,7 @@ class Evaluation:
         for span in spans:
             timestamp = max(timestamp, self._machine.newest(span) + 1)
         puts, done = changes.decide(work.change, work.puts, self._machine, timestamp)
-        if self._machine.has_intents:
+        if self._machine.open_intents:
             self._machine.check_intents(spans + changes.spans_of(puts))
         if self._failpoints.armed:
             await pass_by(self._failpoints, "tablet.before_propose", self._group_id)

@@ -7,7 +7,7 @@ answer again (R1, G8), also when the double is found here only. Results are enco
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 import msgspec
@@ -17,7 +17,7 @@ from cluster.ranges.lease import AcquireLease, HandOverLease, Lease, RenewLease,
 from cluster.store.cells import Key, Span
 from cluster.store.digest import MASK, fingerprint
 from cluster.store.hlc import Timestamp
-from cluster.store.intents import IntentRow
+from cluster.store.intents import Intent, IntentRow
 from cluster.store.local_times import LocalTimeRow
 from cluster.store.mvcc import LATEST, FrozenCells, MvccStore, StoreRow, Version
 from cluster.store.parts import gathered
@@ -113,7 +113,8 @@ class TabletMachine:
     `schema` is the latest that came through the log, None before the first (M5); `on_schema` is called when it changes.
 
     `write_index` is the index of the last entry that changed what reads find or may find: a batch that was carried
-    out, a schema. Leases, sessions, refused commands and empty entries leave it alone (G6).
+    out, a schema. Leases, sessions, refused commands and empty entries leave it alone (G6). `open_intents` are those of
+    transactions, by cell (R9).
     """
 
     def __init__(
@@ -123,6 +124,7 @@ class TabletMachine:
         self._created = created
         self._flaws = flaws
         self._store = self._old_store = MvccStore()
+        self.open_intents: Mapping[Key, Intent] = self._store.intents.by_key
         self._sessions = Sessions(flaws)
         self.on_lease: OnLease = _ignore
         self.on_batch: OnBatch = _ignore
@@ -181,11 +183,6 @@ class TabletMachine:
     def newest(self, span: Span) -> int:
         """The timestamp of the newest version of any cell in the span."""
         return self._store.newest(span)
-
-    @property
-    def has_intents(self) -> bool:
-        """Whether any transaction has an intent here."""
-        return self._store.has_intents
 
     def check_intents(self, spans: Iterable[Span]) -> None:
         """Raise OpenIntent if an intent is open in these spans: nothing may be written there (R9)."""
@@ -290,6 +287,7 @@ class TabletMachine:
         """
         self._old_store = self._store
         self._store, self._sessions = MvccStore(), Sessions(self._flaws)
+        self.open_intents = self._store.intents.by_key
         self.last_write = self.closed = self.write_index = 0
         self.schema = None
         self._set_lease(None)

@@ -90,6 +90,7 @@ class MvccStore:
 
     A frozen view shares cells and lists of keys with the store. Each freeze begins an epoch, and what was made in an
     earlier one is copied before it is changed: so freezing copies two maps of references and nothing else.
+    `intents` are changed by `lay` and `resolve` alone.
     """
 
     def __init__(self) -> None:
@@ -97,22 +98,20 @@ class MvccStore:
         self._cells: dict[Key, _Cell] = {}
         self._keys: dict[int, tuple[int, list[Key]]] = {}
         self._local_times = LocalTimes()
-        self._intents = Intents()
+        self.intents = Intents()
         self.threshold = 0
         self.digest = 0
 
-    def write(self, key: Key, timestamp: int, value: Value, written_at: int = LATEST) -> None:
+    def write(self, key: Key, timestamp: int, value: Value, written_at: int = LATEST, resolved: bool = False) -> None:
         """Add a version, written at this time of its writer's clock.
 
         Raises NotNewest unless it is the cell's newest and above the threshold, and OpenIntent where an intent is open.
+        What an intent was `resolved` to may lie below the threshold.
         """
-        if timestamp <= self.threshold:
+        if timestamp <= self.threshold and not resolved:
             raise NotNewest(f"version {timestamp} of {key} is not above the threshold {self.threshold}")
-        if self._intents.by_key:
-            self._intents.check(point(key), LATEST)
-        self._add(key, timestamp, value, written_at)
-
-    def _add(self, key: Key, timestamp: int, value: Value, written_at: int) -> None:
+        if self.intents.by_key:
+            self.intents.check(point(key), LATEST)
         cell = self._cells.get(key)
         if cell is None or cell.epoch != self._epoch:
             cell = self._own_cell(key)
@@ -130,7 +129,7 @@ class MvccStore:
     def freeze(self) -> FrozenCells:
         """Everything as it is now; later changes don't show in it."""
         self._epoch += 1
-        return FrozenCells(self._cells.copy(), self._keys.copy(), self._local_times.freeze(), self._intents.freeze())
+        return FrozenCells(self._cells.copy(), self._keys.copy(), self._local_times.freeze(), self.intents.freeze())
 
     def restore(self, row: StoreRow) -> None:
         """Take a row of a frozen view in, in the order in which the view gave them."""
@@ -147,35 +146,30 @@ class MvccStore:
 
     def restore_intent(self, row: IntentRow) -> None:
         """Take an intent in."""
-        self._intents.put(*row)
+        self.intents.put(*row)
         self.digest = self.digest + fingerprint(row) & MASK
 
     # ---- intents (R9) ----
 
-    @property
-    def has_intents(self) -> bool:
-        """Whether any intent is open."""
-        return bool(self._intents.by_key)
-
     def check_intents(self, spans: Iterable[Span], as_of: int = LATEST) -> None:
         """Raise OpenIntent if an intent at or below `as_of` is open in these spans."""
-        if self._intents.by_key:
+        if self.intents.by_key:
             for span in spans:
-                self._intents.check(span, as_of)
+                self.intents.check(span, as_of)
 
     def lay(self, key: Key, intent: Intent) -> None:
         """Lay a transaction's intent, in place of one of its own.
 
         Raises OpenIntent where another's is open, and NotNewest unless it is above the versions and the threshold.
         """
-        before = self._intents.by_key.get(key)
+        before = self.intents.by_key.get(key)
         if before is not None and before.transaction != intent.transaction:
             raise OpenIntent(key, before)
         below = max(self.threshold, self.newest(point(key)))
         if intent.timestamp <= below:
             raise NotNewest(f"intent {intent.timestamp} of {key} is not above {below}")
         replaced = 0 if before is None else fingerprint((key, before))
-        self._intents.put(key, intent)
+        self.intents.put(key, intent)
         self.digest = self.digest + fingerprint((key, intent)) - replaced & MASK
 
     def resolve(self, key: Key, transaction: str, committed: int | None) -> bool:
@@ -184,15 +178,15 @@ class MvccStore:
         False, and nothing done, where it has no intent: it was resolved before. Raises NotNewest for a commit below the
         intent. The version may lie below the threshold by now: nobody has read past the intent.
         """
-        intent = self._intents.by_key.get(key)
+        intent = self.intents.by_key.get(key)
         if intent is None or intent.transaction != transaction:
             return False
         if committed is not None and committed < intent.timestamp:
             raise NotNewest(f"{transaction} commits at {committed}, and {key} has its intent at {intent.timestamp}")
-        self._intents.take(key)
+        self.intents.take(key)
         self.digest = self.digest - fingerprint((key, intent)) & MASK
         if committed is not None:
-            self._add(key, committed, intent.value, intent.written_at)
+            self.write(key, committed, intent.value, intent.written_at, resolved=True)
         return True
 
     # ---- reads ----
@@ -200,8 +194,8 @@ class MvccStore:
     def read(self, key: Key, as_of: int = LATEST) -> Version | None:
         """The version in force at `as_of` (inclusive), or None; raises BelowThreshold, OpenIntent."""
         self._check(as_of)
-        if self._intents.by_key:
-            self._intents.check(point(key), as_of)
+        if self.intents.by_key:
+            self.intents.check(point(key), as_of)
         return self._version(key, as_of)
 
     def scan(self, span: Span, as_of: int = LATEST) -> list[tuple[Key, Version]]:

@@ -226,6 +226,7 @@ def test_snapshots_hold_open_intents_and_the_local_times_of_versions(part_bytes:
     restore(restored, frozen(log.machine, part_bytes))
     assert restored.digest == log.machine.digest
     assert frozen(restored) == frozen(log.machine)
+    assert list(restored.open_intents) == others
     copy = restored._store
     assert [copy.written_at(key, 20_000) for key in (KEY, OTHER)] == [19_000, 19_000]
     assert copy.written_at((3, 0, 0), 20_001) == 20_001

@@ -101,10 +101,10 @@ def test_nobody_else_writes_a_cell_with_an_intent_and_its_own_transaction_may_la
 def test_an_intent_becomes_a_version_or_goes_once_however_often_it_is_resolved(committed: int | None) -> None:
     store = laid()
     assert not store.resolve(KEY, "u", committed), "another transaction's is left alone"
-    assert store.has_intents
+    assert store.intents.by_key
     assert store.resolve(KEY, "t", committed)
     assert not store.resolve(KEY, "t", committed)
-    assert not store.has_intents
+    assert not store.intents.by_key
     assert store.read(KEY) == ((5, 1) if committed is None else (committed, 7))
 
 
@@ -197,5 +197,5 @@ def test_a_scan_meets_an_intent_iff_one_of_its_cells_has_one_at_or_below_its_tim
             assert expected and held[met.key] == met.intent.timestamp
         else:
             assert not expected
-    assert store.has_intents == bool(held)
+    assert store.intents.by_key.keys() == held.keys()
     store.check_intents((), LATEST)
