@@ -252,16 +252,17 @@ class _FeedTable:
         return self._against_marks(self.is_row, equal=True)
 
     def duplicates(self) -> Pairs:
-        """Rows that repeat an earlier row of the feed: the same cell and timestamp, or value where there is none and
-        one operation alone wrote it."""
+        """Rows that repeat an earlier row of the feed: the same cell and timestamp, or value where one of them has no
+        timestamp and one operation alone wrote it."""
         stamp = self.rows["served_ts"]
-        row = np.flatnonzero(self.is_row & ~((stamp == NIL) & (self.write == -2)))
-        stamp = stamp[row]
-        told = np.where(stamp == NIL, self.version[row], stamp)
-        ids, _ = together([self.feed[row], self.cell[row], told, (stamp == NIL).astype(np.int64)])
-        _, first = np.unique(ids, return_index=True)
-        of = row[first][ids]
-        return [(int(r), int(f)) for r, f in zip(row[of != row], of[of != row], strict=True)]
+        timed, alone = (np.flatnonzero(self.is_row & chosen) for chosen in (stamp != NIL, self.write != -2))
+        by_time = _firsts((self.feed, self.cell, stamp), timed, timed)
+        by_value = _firsts((self.feed, self.version), alone, alone)
+        untimed = (stamp[alone] == NIL) | (stamp[by_value] == NIL)
+        row, of = np.concatenate((timed, alone[untimed])), np.concatenate((by_time, by_value[untimed]))
+        row, of = row[row != of], of[row != of]
+        _, once = np.unique(row, return_index=True)
+        return list(zip(row[once].tolist(), of[once].tolist(), strict=True))
 
     def unwritten(self) -> Pairs:
         return [(int(row), -1) for row in np.flatnonzero(self.is_row & (self.write == -1))]

@@ -108,8 +108,8 @@ def _older_by_times(rows, stamps, there):
     def older(one, other):
         if INITIAL in (one, other):
             return one == INITIAL
-        if isinstance(one, tuple) and isinstance(other, tuple) and one[0] == other[0]:
-            return one[1] < other[1]
+        if isinstance(one, tuple) and isinstance(other, tuple) and one[0] == other[0] and one[1] < other[1]:
+            return True
         if timed:
             return stamps[one] < stamps[other]
         return isinstance(other, tuple) and there[one] < rows[other[0]].begin <= there[other]

@@ -281,6 +281,11 @@ COMMITS = {
     ),
     "what its operation left": (True, [*client(0, 1, 2, stamp=10), *rows_and_mark(2, 7, (2, 10))], ""),
     "what its operation left, untimed": (True, [*client(0, 1, 2, stamp=10), *rows_and_mark(2, 7, (2, None))], ""),
+    "with a timestamp and without": (
+        "duplicate-row",
+        [*client(0, 1, stamp=10), *rows_and_mark(2, 7, (1, None), (1, 10))],
+        "Feed 7 told at 0.000000003 s that key 0 became 1 at 10, which it had told already at 0.000000002 s.",
+    ),
     "what its operation wrote over": (
         "unwritten-row",
         [*client(0, 1, 2, stamp=10), *rows_and_mark(2, 7, (1, 10))],
