@@ -33,13 +33,15 @@ Bools = npt.NDArray[np.bool_]
 
 
 class Versions(NamedTuple):
-    """By version: see above; `writer` is the row of its write (-1: none, -2: several), `seen` whether it was read."""
+    """By version: see above; `writer` is the row of its write (-1: none, -2: several), `seen` whether it was
+    read. `untimely` are the writes whose timestamps contradict real time in groups that do not go by timestamps."""
 
     since: Ints
     settled: Ints
     writer: Ints
     unclear: Bools
     seen: Bools
+    untimely: Ints
 
 
 @kernel
@@ -92,13 +94,18 @@ def ordered_versions(
     seen[version[reads]] = True
     np.minimum.at(settled, version[reads], rows["complete"][reads])
     since[settled < since] = NIL + 1
-    known = Versions(since, settled, writer, unclear, seen)
+    known = Versions(since, settled, writer, unclear, seen, np.empty(0, np.int64))
     timed = _timed(rows, writes, version, group, known)
+    untimely = _untimely(rows, writes, group, timed)
     _by_timestamps(rows, version, timed[group], known)
     _span_unclear(rows, writes, version, timed[group], known)
+    if len(untimely):
+        # There neither real time nor some timestamps tell which version is older.
+        open_ones = version[np.isin(group, group[untimely])]
+        since[open_ones], settled[open_ones] = NIL + 1, NEVER
     since[nil_of] = NIL
     settled[nil_of[~unclear[nil_of]]] = NIL
-    return known._replace(writer=np.where(several, -2, writer)), timed
+    return known._replace(writer=np.where(several, -2, writer), untimely=untimely), timed
 
 
 def order_by_row(rows: Columns, version: Ints, group: Ints, versions: Versions, timed: Bools) -> tuple[Ints, Ints]:
@@ -190,6 +197,34 @@ def _timed(rows: Columns, writes: Ints, version: Ints, group: Ints, known: Versi
     timed[group[matters[rows["served_ts"][matters] == NIL]]] = False
     timed[group[read_value & (known.writer[version] < 0)]] = False
     return timed
+
+
+def _untimely(rows: Columns, writes: Ints, group: Ints, timed: Bools) -> Ints:
+    """Acknowledged writes with a lower timestamp than one that had completed when they began, in groups that do not go
+    by timestamps."""
+    chosen = writes[(rows["status"][writes] == OK) & (rows["served_ts"][writes] != NIL)]
+    chosen = chosen[~timed[group[chosen]]]
+    if not len(chosen):
+        return chosen
+    ids, count = together((group[chosen],))
+    by_invoke, begin = grouped_order(ids, count, rows["invoke"][chosen])
+    by_complete, _ = grouped_order(ids, count, rows["complete"][chosen])
+    times = tuple(np.ascontiguousarray(rows[name][chosen]) for name in ("invoke", "complete", "served_ts"))
+    return chosen[_contradicted(by_invoke, by_complete, begin, *times)]
+
+
+@kernel
+def _contradicted(by_invoke, by_complete, begin, invoke, complete, stamp):
+    found = np.zeros(len(invoke), np.bool_)
+    for group in range(begin.shape[0] - 1):
+        done, latest = begin[group], NIL
+        for place in range(begin[group], begin[group + 1]):
+            row = by_invoke[place]
+            while done < begin[group + 1] and complete[by_complete[done]] < invoke[row]:
+                latest = max(latest, stamp[by_complete[done]])
+                done += 1
+            found[row] = stamp[row] < latest
+    return found
 
 
 def _by_timestamps(rows: Columns, version: Ints, timed: Bools, known: Versions) -> None:

@@ -32,6 +32,7 @@ from checkers.sessions.elements import Misplaced, misplaced
 from checkers.sessions.lists import (
     READS_UNCLEAR,
     UNDECIDED,
+    UNTIMELY,
     UNWRITTEN,
     OddRows,
     elements_unwritten,
@@ -121,6 +122,7 @@ class SessionKernel:
         cell = np.repeat(np.arange(len(table.timed)), np.diff(table.events.begin))
         unwritten = values_unwritten(table.rows, table.events.version, table.versions)
         figures[UNWRITTEN] = unwritten + elements_unwritten(table.rows, cell, table.chains)
+        figures[UNTIMELY] = len(table.versions.untimely)
         return Findings(ops, len(table.timed), counts, tuple(kept), figures=figures)
 
 

@@ -24,6 +24,10 @@ UNWRITTEN: Final = "values_unwritten"
 """The figure that counts values, and elements of lists, that were read and that nobody had begun to write by then."""
 
 
+UNTIMELY: Final = "writes_untimely"
+"""The figure that counts writes whose timestamps contradict real time where others state none."""
+
+
 class OddRows(NamedTuple):
     """Rows of lists that places in the longest list do not order: reads of what is no prefix of it, appends of elements
     that were appended more than once, reads and writes of whole values; and the cells in which one of the first two
@@ -82,7 +86,12 @@ def verdict_of(found: Findings) -> tuple[Validity, str | None]:
         return False, None
     if not found.figures.get("reads"):
         return "unknown", NO_READS
-    told = ((reads_of_several, READS_UNCLEAR), (_of_lists, UNDECIDED), (values_of_nobody, UNWRITTEN))
+    told = (
+        (reads_of_several, READS_UNCLEAR),
+        (_of_lists, UNDECIDED),
+        (values_of_nobody, UNWRITTEN),
+        (_of_times, UNTIMELY),
+    )
     doubts = [doubt for say, figure in told if (doubt := say(found.figures.get(figure, 0)))]
     return ("unknown", " ".join(doubts)) if doubts else (True, None)
 
@@ -94,3 +103,10 @@ def _of_lists(undecided: int) -> str | None:
         f"{undecided} operation{'s' if undecided > 1 else ''} on appended lists can't be judged: appends of an element "
         "that was appended more than once, values read or written as a whole, or appends in one write with such."
     )
+
+
+def _of_times(untimely: int) -> str | None:
+    if not untimely:
+        return None
+    which = "writes state timestamps" if untimely > 1 else "write states a timestamp"
+    return f"{untimely} {which} below that of a write that came before, and others there state none to order them by."

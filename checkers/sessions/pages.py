@@ -39,6 +39,7 @@ from checkers.sessions.explain_pages import explain_all
 from checkers.sessions.lists import (
     READS_UNCLEAR,
     UNDECIDED,
+    UNTIMELY,
     UNWRITTEN,
     elements_unwritten,
     listed_cells,
@@ -116,6 +117,7 @@ class PageKernel:
             UNDECIDED: len(table.lists.unjudged),
             UNWRITTEN: values_unwritten(table.rows, table.pages.version, table.versions)
             + elements_unwritten(table.rows, table.pages.cell, table.lists.chains),
+            UNTIMELY: len(table.versions.untimely),
         }
         return Findings(
             ops, table.groups, {n: c for n, c in counts.items() if c}, (*kept, *listed, *circles), figures=figures

@@ -102,8 +102,13 @@ def _bound(wanted):
 
 
 def _older_by_times(rows, stamps, there):
-    """By commit timestamps if all versions have some, else by real time; within an operation by place."""
+    """By commit timestamps if all versions have some, else by real time, unless what has some contradicts that; within
+    an operation by place."""
     timed = bool(stamps) and None not in stamps.values()
+    stamped = [one for one, stamp in stamps.items() if stamp is not None]
+    open_order = not timed and any(
+        stamps[one] > stamps[other] and rows[one[0]].end < rows[other[0]].begin for one in stamped for other in stamped
+    )
 
     def older(one, other):
         if INITIAL in (one, other):
@@ -112,7 +117,7 @@ def _older_by_times(rows, stamps, there):
             return True
         if timed:
             return stamps[one] < stamps[other]
-        return isinstance(other, tuple) and there[one] < rows[other[0]].begin <= there[other]
+        return not open_order and isinstance(other, tuple) and there[one] < rows[other[0]].begin <= there[other]
 
     return older
 

@@ -58,6 +58,17 @@ def test_what_some_order_fits_is_valid(name, tmp_path):
     assert judged(FINE[name], tmp_path, ("sessions",))["sessions"].valid is True
 
 
+@pytest.mark.parametrize("model", [*GUARANTEES, "sessions", "write-atomicity"])
+def test_timestamps_against_real_time_are_not_passed_over(model, tmp_path):
+    """Where the write of something that was read states none, neither orders the cell."""
+    rows = [w(0, 1, 1, served_ts=20), w(2, 3, 2, served_ts=10), Row(4, None, 3, (("w", 0, 3),), "info"), r(5, 6, 3, 2)]
+    verdict = judged([*rows, r(7, 8, 2, 2), r(9, 10, 1, 2)], tmp_path, (model,))[model]
+    assert (verdict.valid, verdict.details["writes_untimely"]) == ("unknown", 1)
+    assert str(verdict.reason).startswith("1 write states a timestamp below that of a write that came before")
+    rows[1] = w(2, 3, 2, served_ts=30)
+    assert judged(rows, tmp_path, (model,))[model].valid is True
+
+
 @pytest.mark.parametrize("seeds", ranges_of(250, 20_000))
 def test_no_history_is_called_other_than_by_the_definitions(seeds):
     said = {True: 0, False: 0, "unknown": 0}
