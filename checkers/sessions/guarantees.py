@@ -39,6 +39,7 @@ from checkers.sessions.lists import (
     listed_cells,
     repeated,
     whole_values,
+    written_over,
 )
 from checkers.sessions.off_chain import omissions
 from checkers.sessions.read_order import read_order
@@ -154,8 +155,8 @@ def _order_lists(
     if not listed.any():
         nothing = np.empty(0, np.int64)
         return OddRows(nothing, nothing, nothing, nothing)
-    inside = listed[cell]
-    judged[inside] = False
+    judged[listed[cell]] = False
+    inside = (listed & ~written_over(rows, cell, listed))[cell]
     empty = np.flatnonzero(inside & (rows["kind"] == READ) & (rows["value"] == NIL))
     since[empty], settled[empty], judged[empty] = 0, 0, True
     read = np.flatnonzero(inside & (rows["kind"] == LIST_READ))
@@ -171,7 +172,7 @@ def _order_lists(
     off_chain, doubled = read[~fits], append[repeated(cell[append], rows["value"][append])]
     unordered = np.unique(cell[np.concatenate((off_chain, doubled))])
     judged[append] = ~np.isin(cell[append], unordered)
-    return OddRows(off_chain, doubled, np.flatnonzero(inside & whole_values(rows)), unordered)
+    return OddRows(off_chain, doubled, np.flatnonzero(listed[cell] & whole_values(rows)), unordered)
 
 
 def _lists_undecided(table: Table, wanted: tuple[str, ...]) -> int:

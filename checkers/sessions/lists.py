@@ -46,6 +46,14 @@ def listed_cells(rows: Columns, cell: Ints, cells: int) -> Bools:
     return listed
 
 
+def written_over(rows: Columns, cell: Ints, listed: Bools) -> Bools:
+    """By cell, whether it is a list that somebody wrote as a whole or deleted: what reads lack may be gone by right."""
+    over = np.zeros(len(listed), np.bool_)
+    over[cell[rows["kind"] == WRITE]] = True
+    over &= listed
+    return over
+
+
 def whole_values(rows: Columns) -> Bools:
     """By row, whether it reads or writes one value as a whole, which has no place in a list."""
     kind = rows["kind"]
@@ -61,7 +69,8 @@ def repeated(cell: Ints, item: Ints) -> Bools:
 
 
 def elements_unwritten(rows: Columns, cell: Ints, chains: Chains) -> int:
-    """How many elements of lists were read that nobody appended, or had begun to append by then."""
+    """How many elements of lists were read that nobody appended, or had begun to append by then, or more often than
+    they were appended."""
     if not len(chains.items):
         return 0
     append, read = np.flatnonzero(rows["kind"] == APPEND), np.flatnonzero(rows["kind"] == LIST_READ)
@@ -73,7 +82,11 @@ def elements_unwritten(rows: Columns, cell: Ints, chains: Chains) -> int:
     first, begun = np.full((2, count), NEVER)
     np.minimum.at(first, ids[: len(at)], at)
     np.minimum.at(begun, ids[len(at) :], rows["invoke"][append])
-    return int((first < begun).sum())
+    in_chain, _ = together((np.repeat(np.arange(len(chains.cell)), np.diff(chains.begin)), ids[: len(at)]))
+    often = np.bincount(in_chain)[in_chain] > np.bincount(ids[len(at) :], minlength=count)[ids[: len(at)]]
+    unwritten = first < begun
+    unwritten[ids[: len(at)][often]] = True
+    return int(unwritten.sum())
 
 
 def verdict_of(found: Findings) -> tuple[Validity, str | None]:

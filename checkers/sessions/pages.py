@@ -46,6 +46,7 @@ from checkers.sessions.lists import (
     repeated,
     verdict_of,
     whole_values,
+    written_over,
 )
 from checkers.sessions.page_elements import torn_by_elements
 from checkers.sessions.page_lists import Appends, Lengths, TornLists, cells_twice, read_twice, torn_lists
@@ -256,8 +257,9 @@ def _on_lists(rows: Columns, cell: Ints, visit: Ints, chains: Chains, listed: np
     if not listed.any():
         nothing = np.empty(0, np.int64)
         return _OnLists(chains, length, place, nothing, nothing)
-    length[listed[cell] & (rows["kind"] == READ) & (rows["value"] == NIL)] = 0
-    read = np.flatnonzero(rows["kind"] == LIST_READ)
+    inside = (listed & ~written_over(rows, cell, listed))[cell]
+    length[inside & (rows["kind"] == READ) & (rows["value"] == NIL)] = 0
+    read = np.flatnonzero(inside & (rows["kind"] == LIST_READ))
     chain = chain_of(chains, cell[read], rows["chain"][read])
     length[read] = rows["value"][read]
     off_chain = length[read] > np.where(chain >= 0, chains.common[chain] if len(chains.common) else 0, 0)
@@ -268,6 +270,7 @@ def _on_lists(rows: Columns, cell: Ints, visit: Ints, chains: Chains, listed: np
     place[append] = np.where(found > 0, found, NEVER)
     doubled = append[repeated(cell[append], rows["value"][append])]
     place[doubled] = -1
+    place[append[~inside[append]]] = -1
     # What appends once is no partition write: it can't be torn.
     doubled = doubled[np.bincount(visit[append])[visit[doubled]] > 1]
     whole = np.flatnonzero(listed[cell] & whole_values(rows))

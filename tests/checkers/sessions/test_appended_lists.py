@@ -77,6 +77,14 @@ def test_what_only_contradictory_lists_show_is_not_valid(model, tmp_path):
 NOT_JUDGED = {
     "twice": [appended(0, 0, 1), appended(2, 1, 1), read(4, 0, 1)],
     "whole": [appended(0, 0, 1), Row(2, 3, 1, (("w", 0, 7),)), read(4, 0, 1)],
+    "deleted": [
+        Row(0, 1, 0, (("append", 0, 1), ("append", 1, 1))),
+        read(2, 0, 1),
+        Row(4, 5, 1, (("w", 0, None),)),
+        Row(6, 7, 0, (("r", 0, None), ("r", 1, (1,)))),
+        appended(8, 1, 2),
+        read(10, 0, 2),
+    ],
 }
 
 
@@ -88,7 +96,7 @@ def test_what_is_not_judged_is_counted_and_unknown(name, model, tmp_path):
         assert verdict.valid is True
         return
     assert verdict.valid == "unknown"
-    assert verdict.details["lists_undecided"] == {"twice": 2, "whole": 1}[name]
+    assert verdict.details["lists_undecided"] == {"twice": 2, "whole": 1, "deleted": 1}[name]
     assert f"{verdict.details['lists_undecided']} " in verdict.reason
 
 

@@ -38,6 +38,7 @@ NOBODY = {
         read(6, 2, 99),
         Row(8, None, 3, (("append", 0, 99),), "info"),
     ],
+    "an element that a list shows twice": [appended(0, 0, 1), read(2, 1, 1, 1)],
     "a write that failed": [w(0, 1, 1), w(2, 3, 99, status="fail"), r(4, 5, 99)],
 }
 
