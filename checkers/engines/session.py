@@ -13,11 +13,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from checkers.engines.class_archive import archive_options
 from harness.atomic_write import scratch_file
@@ -96,7 +97,9 @@ def start_session(options: SparkOptions) -> Any:
     os.environ["PYSPARK_PYTHON"] = _workers_python(local, options.archive, told)
     others = _running()
     session = _quiet_start(settings)
-    _users[session.sparkContext.applicationId] += 1 + (others and session.sparkContext.applicationId not in _users)
+    context = session.sparkContext
+    context._accumulatorServer.handle_error = _say_nothing
+    _users[context] = _users.get(context, int(others)) + 1
     try:
         _require_version(session.version)
         refuse_hiding(dict(session.conf.getAll))  # with what spark-defaults.conf says, or who had the session before us
@@ -108,8 +111,13 @@ def start_session(options: SparkOptions) -> Any:
     return session
 
 
-_users: Final[Counter[str]] = Counter()
-"""How many use the session of an application in this process: engines, and who had it before them."""
+_users: Final[WeakKeyDictionary[Any, int]] = WeakKeyDictionary()
+"""How many use the session of a context in this process: engines, and who had it before them."""
+
+
+def _say_nothing(*_: object) -> None:
+    """What PySpark's listener for accumulators says of a connection that broke, as when the JVM dies: it would be a
+    traceback on standard error, beside our sentence."""
 
 
 def _running() -> bool:
@@ -135,12 +143,18 @@ def _require_own_jvm() -> None:
 
 
 def stop_session(session: Any) -> None:
-    """Stop a session once nobody uses it any more: not while another engine does, nor if it was there before us."""
-    application = session.sparkContext.applicationId
-    _users[application] -= 1
-    if _users[application] <= 0:
-        del _users[application]
-        session.stop()
+    """Stop a session once nobody uses it any more: not while another engine does, nor if it was there before us.
+
+    One whose JVM died is over already.
+    """
+    from py4j.protocol import Py4JError
+
+    context = session.sparkContext
+    _users[context] -= 1
+    if _users[context] <= 0:
+        del _users[context]
+        with suppress(OSError, Py4JError):
+            session.stop()
 
 
 def session_settings(master: str, told: Mapping[str, str], archive: Path | None, java: Path | None) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import tempfile
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -41,6 +42,20 @@ class Heard:
         begins = tuple(f'{{"Event":"SparkListener{name}"' for name in names)
         lines = self.log.read_text().splitlines(keepends=True)
         return [json.loads(line) for line in lines if line.startswith(begins) and line.endswith("\n")]
+
+    def is_judging(self) -> bool:
+        """Whether a stage of the second job, which comes after that of verifying, has ended, but not the job."""
+        begun, ended = self.of("JobStart"), self.of("JobEnd")
+        through = {event["Stage Info"]["Stage ID"] for event in self.of("StageCompleted")}
+        return len(begun) == 2 and len(ended) == 1 and not through.isdisjoint(begun[1]["Stage IDs"])
+
+
+def kill_jvm(driver: int) -> None:
+    """Kill the JVM that this process started."""
+    tasks = Path("/proc", str(driver), "task").iterdir()
+    pids = [pid for task in tasks for pid in (task / "children").read_text().split()]
+    jvm = next(pid for pid in pids if "java" in Path("/proc", pid, "cmdline").read_text())
+    os.kill(int(jvm), signal.SIGKILL)
 
 
 def heard_in(folder: Path) -> tuple[tuple[str, str], ...]:

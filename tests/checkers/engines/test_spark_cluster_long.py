@@ -4,7 +4,6 @@ executor takes, and drivers that die."""
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 from checkers.made.registers import Anomaly, RegisterShape, register_batches, write_register_history
 from harness.history.parts import write_history
-from tests.support.cluster_driver import Heard, heard_in
+from tests.support.cluster_driver import Heard, heard_in, kill_jvm
 from tests.support.corpus import CORPUS, OWN
 from tests.support.standalone_cluster import Cluster, await_true, lacks
 
@@ -88,19 +87,11 @@ def test_a_driver_s_jvm_that_dies_is_one_sentence(cluster: Cluster, archive: Pat
     write_register_history(RegisterShape(6_000_000, keys=1_000), path)
     told = [word for name, value in heard_in(tmp_path) for word in ("--spark-conf", f"{name}={value}")]
     process = check(cluster, archive, path, "--model", "register", *told)
-    await_true(lambda: [log for log in tmp_path.iterdir() if is_judging(Heard(log))])
-    jvm = next(pid for pid in children(process.pid) if "java" in Path("/proc", pid, "cmdline").read_text())
-    os.kill(int(jvm), signal.SIGKILL)
+    await_true(lambda: [log for log in tmp_path.iterdir() if Heard(log).is_judging()])
+    kill_jvm(process.pid)
     said, errors = process.communicate(timeout=120)
     assert (process.returncode, said) == (254, "") and len(errors.splitlines()) == 1, said + errors
     await_true(lambda: not cluster.executors())
-
-
-def is_judging(heard: Heard) -> bool:
-    """Whether a stage of the second job, which comes after that of verifying, has ended, but not the job."""
-    begun, ended = heard.of("JobStart"), heard.of("JobEnd")
-    through = {event["Stage Info"]["Stage ID"] for event in heard.of("StageCompleted")}
-    return len(begun) == 2 and len(ended) == 1 and not through.isdisjoint(begun[1]["Stage IDs"])
 
 
 def test_a_part_that_vanished_is_a_sentence_and_254(cluster: Cluster, archive: Path) -> None:
@@ -112,9 +103,3 @@ def test_a_part_that_vanished_is_a_sentence_and_254(cluster: Cluster, archive: P
     said, errors = process.communicate(timeout=120)
     assert (process.returncode, said) == (254, "") and len(errors.splitlines()) == 1, said + errors
     assert "part-00003.parquet is missing" in errors
-
-
-def children(parent: int) -> list[str]:
-    return [
-        pid for task in Path("/proc", str(parent), "task").iterdir() for pid in (task / "children").read_text().split()
-    ]

@@ -1,4 +1,5 @@
-"""A driver on this machine that is killed takes its JVM and its workers with it, whatever these are at."""
+"""A driver on this machine that is killed takes its JVM and its workers with it, whatever these are at. One whose JVM
+is killed in mid-check says so in a sentence."""
 
 from __future__ import annotations
 
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from checkers.made.registers import RegisterShape, write_register_history
+from tests.support.cluster_driver import Heard, heard_in, kill_jvm
 from tests.support.standalone_cluster import await_true
 
 pytestmark = [pytest.mark.spark, pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")]
@@ -42,3 +45,19 @@ def test_a_driver_that_is_killed_leaves_no_worker(tmp_path: Path) -> None:
     finally:
         for pid in marked(mark):
             os.kill(int(pid), signal.SIGKILL)
+
+
+def test_a_jvm_that_is_killed_in_mid_check_is_one_sentence(tmp_path: Path) -> None:
+    """A traceback came before it, and the end of the session, which was there no more, took its place."""
+    path, log = tmp_path / "history.parquet", tmp_path / "events"
+    write_register_history(RegisterShape(2_000_000, keys=100), path)
+    log.mkdir()
+    told = [word for name, value in heard_in(log) for word in ("--spark-conf", f"{name}={value}")]
+    where = ["--engine", "spark", "--spark-master", "local[2]", *told]
+    command = [sys.executable, "-m", "assay.cli", "check", path, "--model", "register", *where]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    await_true(lambda: [file for file in log.iterdir() if Heard(file).is_judging()], every_s=0.02)
+    kill_jvm(process.pid)
+    said, errors = process.communicate()
+    assert (process.returncode, said) == (254, "") and len(errors.splitlines()) == 1, said + errors
+    assert "Spark's own process on this machine died" in errors
