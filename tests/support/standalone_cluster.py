@@ -4,6 +4,7 @@ this project, nor its environment, nor anybody's home, and of the histories only
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -223,8 +224,7 @@ class Cluster:
 @contextmanager
 def standalone_cluster(home: Path, workers: int = 2, memory_mib: int = 1024) -> Iterator[Cluster]:
     """A master and so many workers of one core, removed with the context."""
-    number = os.getpid() % 250 + 1
-    cluster = Cluster(number, home, home / "lent", memory_mib)
+    cluster = Cluster(_free_number(), home, home / "lent", memory_mib)
     cluster.lent.mkdir()
     cluster.work.mkdir()
     try:
@@ -246,6 +246,14 @@ def await_true(condition: Callable[[], object], within_s: float = 90, every_s: f
     while not condition():
         assert time.monotonic() < end, "it never came"
         time.sleep(every_s)
+
+
+def _free_number() -> int:
+    """One that no cluster of this machine has, be it one that runs or what is left of one that was killed."""
+    names = subprocess.run(["ip", "netns", "list"], check=True, capture_output=True, text=True).stdout
+    taken = {int(number) for number in re.findall(r"^assay(\d+)-", names, re.MULTILINE)}
+    first = os.getpid()
+    return next(number for turn in range(250) if (number := (first + turn) % 250 + 1) not in taken)
 
 
 def _await(log: Path, sentence: str) -> None:
