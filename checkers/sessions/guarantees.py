@@ -271,10 +271,14 @@ def _contradictions(table: Table, stale: np.ndarray, wanted: Bools, explain: int
     chosen[table.listed] = False
     chosen[cell[(stale & (wanted[0] + 2 * wanted[1])) > 0]] = False
     read = read_order(events, chosen, count, _binding(table, wanted))
-    inside = chosen[group_of[older]]
-    source, target = np.append(read.source, older[inside]), np.append(read.target, newer[inside])
+    source, target = read.source, read.target
+    if len(older):
+        inside = chosen[group_of[older]]
+        source, target = np.append(source, older[inside]), np.append(target, newer[inside])
     ordered = versions.seen & ~versions.unclear & chosen[group_of]
-    ordered[source[source < count]], ordered[target[target < count]] = True, True
+    if wanted[1] or len(older):
+        # Else whatever has an edge was read.
+        ordered[source[source < count]], ordered[target[target < count]] = True, True
     picked = np.flatnonzero(ordered)
     if not len(picked):
         return 0, []
@@ -296,8 +300,10 @@ def _contradictions(table: Table, stale: np.ndarray, wanted: Bools, explain: int
 
 def _binding(table: Table, wanted: Bools) -> Bools:
     """Rows of which later reads of their session must not be older."""
-    acknowledged = ~table.events.read & (table.rows["status"] == OK)
-    return wanted[0] & table.events.read | wanted[1] & acknowledged
+    if not wanted[1]:
+        return table.events.read
+    acknowledged: Bools = ~table.events.read & (table.rows["status"] == OK)
+    return acknowledged | table.events.read if wanted[0] else acknowledged
 
 
 def _contradiction(

@@ -98,9 +98,8 @@ def read_order(
     version = events.version[rows].astype(np.int64)
     visit, count = together((session, version))
     shown, asked = np.full(count, NEVER), np.full(count, NIL)
-    counts, read = before[rows], events.read[rows]
-    np.minimum.at(shown, visit[counts], events.complete[rows[counts]])
-    np.maximum.at(asked, visit[read], events.invoke[rows[read]])
+    np.minimum.at(shown, visit, np.where(before[rows], events.complete[rows], NEVER))
+    np.maximum.at(asked, visit, np.where(events.read[rows], events.invoke[rows], NIL))
     row_of = np.empty(count, np.int64)
     row_of[visit] = np.arange(len(rows))
     order, begin = grouped_order(session[row_of], sessions, shown)
