@@ -3,6 +3,8 @@
 import msgspec
 import pyarrow.parquet as pq
 import pytest
+from naive_pages import drawn as drawn_pages
+from naive_sessions import drawn as drawn_sessions
 from session_histories import Row, events_of, side_by_side
 from test_appended_lists import random_lists as random_sessions
 from test_monotonic_reads import random_lists, random_registers
@@ -179,3 +181,16 @@ def test_spark_says_the_same_of_contradictory_lists(spark, tmp_path):
     assert found["sessions"].details["lists_undecided"] > 0
     pq.write_table(side_by_side([random_pages(seed) for seed in range(300)]), path)
     assert set(same(path, "write-atomicity", spark).counts) == {"torn-read"}
+
+
+@pytest.mark.spark
+def test_spark_says_the_same_of_whatever_operations_do(spark, tmp_path):
+    """Own writes, values and elements that nobody had begun to write, deletions, what operations wrote over."""
+    path = tmp_path / "history.parquet"
+    pq.write_table(side_by_side([drawn_sessions(seed) for seed in range(200)]), path)
+    verdict = same(path, "sessions", spark)
+    assert set(verdict.counts) >= {"non-monotonic-read", "missed-own-write", "contradictory-reads"}
+    assert verdict.details["values_unwritten"] > 0 < verdict.details["reads_unclear"]
+    pq.write_table(side_by_side([drawn_pages(seed).rows for seed in range(200)]), path)
+    verdict = same(path, "write-atomicity", spark)
+    assert verdict.counts["torn-read"] > 0 < verdict.details["values_unwritten"]
