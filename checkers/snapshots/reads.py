@@ -174,7 +174,8 @@ class _ReadTable:
         stamp[version[known]] = rows["served_ts"][known]
         shown = (version, unclear, writer, stamp)
         nobodys = np.zeros(len(writer), np.bool_)
-        nobodys[version[read & (rows["value"] != NIL) & (versions.writer == -1)[of_value]]] = True
+        if unwritten:
+            nobodys[version[read & (rows["value"] != NIL) & (versions.writer == -1)[of_value]]] = True
         nobodys[replaced.every] = True
         return _ReadTable(
             rows, cell, len(begin) - 1, order, several, *shown, asked, bounded, commits, unwritten, nobodys
@@ -215,14 +216,17 @@ class _ReadTable:
     def open_reads(self, by_stamp: InCells) -> tuple[int, int]:
         """How many reads at a timestamp show one of several commits that state the same; and how many reads what an
         operation wrote over itself."""
-        row, stamp = by_stamp.rows, self.rows["served_ts"]
-        row = row[~self.nobodys[self.version[row]]]
-        alike = (self.cell[row[1:]] == self.cell[row[:-1]]) & (stamp[row[1:]] == stamp[row[:-1]])
-        alike &= self.version[row[1:]] != self.version[row[:-1]]
-        tied = np.zeros(len(self.writer), np.bool_)
-        tied[self.version[row[1:][alike]]], tied[self.version[row[:-1][alike]]] = True, True
-        over = self.nobodys & (self.writer >= 0)
-        return int(tied[self.version[self.asked]].sum()), int(over[self.version[self.asked | self.bounded]].sum())
+        row, stamp, over = by_stamp.rows, self.rows["served_ts"], 0
+        if self.nobodys.any():
+            row = row[~self.nobodys[self.version[row]]]
+            left = self.nobodys & (self.writer >= 0)
+            over = int(left[self.version[self.asked | self.bounded]].sum())
+        stamp = stamp[row]
+        alike = np.flatnonzero(stamp[1:] == stamp[:-1])
+        one, other = row[alike], row[alike + 1]
+        apart = (self.cell[one] == self.cell[other]) & (self.version[one] != self.version[other])
+        tied = np.union1d(self.version[one[apart]], self.version[other[apart]])
+        return int(np.isin(self.version[self.asked], tied).sum()) if len(tied) else 0, over
 
     def judge_snapshots(self, by_stamp: InCells, out: Instances) -> None:
         time, until = np.ascontiguousarray(self.rows["requested_ts"]), self.until()
