@@ -166,6 +166,23 @@ def test_a_successor_begins_only_when_the_promises_are_over() -> None:
     simulate(6, scenario, knobs=LONG)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_after_a_silence_with_reads_to_its_end_a_fail_over_takes_no_longer_than_the_goal(seed: int) -> None:
+    """An election timeout, a lease and half a second, until somebody else writes."""
+    knobs = Knobs(session_silence_ms=10_000_000)
+
+    async def scenario(servers: TserverRig) -> None:
+        holder = await silent(servers)
+        assert (await servers.read()).value == 1
+        servers.world.node(holder).kill()
+        began_ns = servers.clock.monotonic_ns()
+        await first_write_after(servers, holder)
+        took_ns = servers.clock.monotonic_ns() - began_ns
+        assert took_ns < (2 * knobs.election_timeout_ms + 500) * SECOND // 1000
+
+    simulate(seed, scenario, knobs=knobs)
+
+
 def test_a_lease_that_is_handed_over_after_a_silence_is_not_waited_for() -> None:
     async def scenario(servers: TserverRig) -> None:
         holder = await silent(servers)
