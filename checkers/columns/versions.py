@@ -204,8 +204,6 @@ def _untimely(rows: Columns, writes: Ints, group: Ints, timed: Bools) -> Ints:
     by timestamps."""
     chosen = writes[(rows["status"][writes] == OK) & (rows["served_ts"][writes] != NIL)]
     chosen = chosen[~timed[group[chosen]]]
-    if not len(chosen):
-        return chosen
     ids, count = together((group[chosen],))
     by_invoke, begin = grouped_order(ids, count, rows["invoke"][chosen])
     by_complete, _ = grouped_order(ids, count, rows["complete"][chosen])
