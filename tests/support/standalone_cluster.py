@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -85,6 +85,11 @@ class Cluster:
     @property
     def switch(self) -> str:
         return f"assay{self.number}-switch"
+
+    @property
+    def kept(self) -> Path:
+        """Where machines mount what they see; on this one an empty directory."""
+        return Path(f"/run/assay{self.number}")
 
     @property
     def gateway(self) -> str:
@@ -175,7 +180,7 @@ class Cluster:
     def _script(self, role: str, machine: Machine) -> str:
         """Hides what a machine of a cluster would not have, and becomes a process of Spark's."""
         address = machine.address
-        kept, spark = f"/run/assay{self.number}", Path(pyspark.__file__).parent
+        kept, spark = self.kept, Path(pyspark.__file__).parent
         lines = [
             "set -e",
             f"mkdir -p {kept}; mount -t tmpfs none {kept}; mkdir {kept}/spark {kept}/lent {kept}/work",
@@ -219,6 +224,8 @@ class Cluster:
             machine.kill()
             _run("ip", "netns", "del", machine.name)
         _run("ip", "netns", "del", self.switch)
+        with suppress(OSError):
+            self.kept.rmdir()
 
 
 @contextmanager
