@@ -16,9 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from checkers.engines.api import Engine
-from checkers.engines.exchange import MOST_BUCKETS, buckets_of
+from checkers.engines.exchange import buckets_of
 from checkers.engines.local import LocalEngine
-from checkers.engines.shuffle import EXPANDED, FINER, Room, buckets_by_room, run_batches_on_spark, run_plan
+from checkers.engines.shuffle import EXPANDED, FINER, Room, planned_buckets, run_batches_on_spark, run_plan
 from checkers.engines.spark import SparkEngine
 from checkers.source import Source, top_level
 
@@ -125,7 +125,7 @@ class _OfGroups(Generic[P]):
     def on_spark(self, spark: SparkEngine) -> P:
         flow, source = self.flow, self.source
         parts = max(self.least_buckets, spark.parts(source.rows, _ROWS_PER_BUCKET))
-        buckets = min(max(parts, buckets_by_room(spark, source, _room_of(flow), self.expanded)), MOST_BUCKETS)
+        buckets = planned_buckets(spark, source, parts, _room_of(flow), self.expanded)
         plan = FlowPlan(flow, self.combine)
         found: P | None = run_plan(spark, source, plan, buckets, whole=self.whole, expanded=self.expanded)
         return self.combine([flow.judge(flow.schema.empty_table())]) if found is None else found

@@ -17,7 +17,7 @@ from checkers.engines.api import Engine
 from checkers.engines.components import COMPONENT, judge_components
 from checkers.engines.exchange import MOST_BUCKETS, split, united
 from checkers.engines.local import LocalEngine
-from checkers.engines.shuffle import EXPANDED, FINER, Room, buckets_by_room, most_held, rows_held, run_plan
+from checkers.engines.shuffle import EXPANDED, FINER, Room, most_held, planned_buckets, rows_held, run_plan
 from checkers.engines.spark import SparkEngine
 from checkers.findings import Findings, merged
 from checkers.source import Source
@@ -164,11 +164,11 @@ class _OfMops:
 
     def on_spark(self, spark: SparkEngine) -> Findings:
         room = _ROOM if self.projection.list_kinds else _ROOM._replace(value=0)
-        by_room = buckets_by_room(spark, self.source, room, self.sharing.expanded)
-        parts = max(spark.parts(self.source.rows, _ROWS_PER_BUCKET, 4), by_room)
+        parts = spark.parts(self.source.rows, _ROWS_PER_BUCKET, 4)
+        parts = planned_buckets(spark, self.source, parts, room, self.sharing.expanded)
         found: Findings | None
         if self.sharing.linked and parts > 1:
-            found = self._by_component(spark, min(parts, MOST_BUCKETS))
+            found = self._by_component(spark, parts)
         else:
             found = self._by_keys(spark, parts)
         return found or self.kernel(joined([], self.projection))

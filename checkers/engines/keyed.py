@@ -14,8 +14,8 @@ from checkers.columns.grouping import group, slices
 from checkers.columns.mops import Columns
 from checkers.columns.projection import FLAT, Flat, Projection, concatenated, flatten, places_of
 from checkers.engines.api import KeyedKernel
-from checkers.engines.exchange import MOST_BUCKETS, split, united
-from checkers.engines.shuffle import FINER, Room, buckets_by_room, most_bytes, most_held, rows_held, run_sieved
+from checkers.engines.exchange import split, united
+from checkers.engines.shuffle import FINER, Room, most_bytes, most_held, planned_buckets, rows_held, run_sieved
 from checkers.engines.spark import SparkEngine
 from checkers.engines.split_keys import Splitter, judge_split
 from checkers.findings import Findings, Key, merged
@@ -47,8 +47,7 @@ def judge_keys_on_spark(
     engine: SparkEngine, source: Source, projection: Projection, kernel: KeyedKernel, explain: int
 ) -> Findings:
     """See `Engine.judge_keys`."""
-    parts = max(engine.parts(source.rows, _ROWS_PER_BUCKET), buckets_by_room(engine, source, _ROOM))
-    buckets = min(parts, MOST_BUCKETS)
+    buckets = planned_buckets(engine, source, engine.parts(source.rows, _ROWS_PER_BUCKET), _ROOM)
     plan = KeyPlan(projection, source.key_columns(), kernel, explain, most_held(engine, _BYTES_PER_ROW))
     with engine.reader(source) as reader:
         found, crowded = run_sieved(engine, source, reader, plan, KeySieve(), buckets)

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -26,6 +26,8 @@ from checkers.verdict import Undecided
 from harness.errors import HarnessError
 from harness.history.breadth import Breadth
 from harness.history.saved import HistoryReader
+
+T = TypeVar("T")
 
 _ROWS_PER_PIECE: Final = 1 << 19
 """Operations that one task reads at a time; a long history has larger pieces, see `pieces_of`."""
@@ -106,9 +108,11 @@ class Room(NamedTuple):
         return sum(each * count for each, count in zip(self, breadth, strict=True))
 
 
-def buckets_by_room(engine: SparkEngine, source: Source, room: Room, expanded: int = EXPANDED) -> int:
-    """Into so many buckets a history has to fall at least: a task takes what is twice as large as the others, too."""
-    return max(1, min(MOST_BUCKETS, -(-2 * room.of(source.breadth) // max(1, most_bytes(engine, expanded)))))
+def planned_buckets(engine: SparkEngine, source: Source, parts: int, room: Room, expanded: int = EXPANDED) -> int:
+    """Into how many buckets a history falls: `parts`, or more where a task would not take a bucket that is twice as
+    large as the others."""
+    by_room = -(-2 * room.of(source.breadth) // max(1, most_bytes(engine, expanded)))
+    return min(max(parts, by_room), MOST_BUCKETS)
 
 
 def most_held(engine: SparkEngine, row_bytes: int) -> int:
@@ -226,6 +230,18 @@ def message(bucket: int, piece: int, data: bytes) -> pa.RecordBatch:
     """A row of SCHEMA: a part of a bucket and its place there."""
     arrays = [pa.array([bucket], pa.int64()), pa.array([piece], pa.int64()), pa.array([data], pa.binary())]
     return pa.RecordBatch.from_arrays(arrays, names=["bucket", "piece", "data"])
+
+
+def within(most_bytes: int, rows: Iterable[T], size_of: Callable[[T], int]) -> tuple[list[T], int]:
+    """The rows and their bytes; of more than so many bytes none are left, and no more are held meanwhile."""
+    held, size = list[T](), 0
+    for row in rows:
+        size += size_of(row)
+        if size <= most_bytes:
+            held.append(row)
+        else:
+            held.clear()
+    return held, size
 
 
 def rows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, bytes]]:

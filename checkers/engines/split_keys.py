@@ -29,6 +29,7 @@ from checkers.engines.shuffle import (
     most_bytes,
     packed,
     rows_of,
+    within,
 )
 from checkers.engines.spark import SparkEngine, mapped
 from checkers.findings import Findings
@@ -149,13 +150,7 @@ class _Link:
             if bucket >= _TOLD:
                 yield from (message(bucket, 0, data) for data in strings)
                 continue
-            mine, size = list[bytes](), 0
-            for data in strings:
-                size += len(data)
-                if size <= self.most_bytes:
-                    mine.append(data)
-                else:
-                    mine.clear()
+            mine, size = within(self.most_bytes, strings, len)
             if size > self.most_bytes:
                 yield _telling(Told(None, (CHAINS_TOO_LARGE.format(size, self.most_bytes),)))
                 continue

@@ -117,7 +117,7 @@ def test_chains_of_one_key_that_one_task_does_not_take_are_unknown_unless_refute
 def test_what_other_buckets_of_keys_refute_stays_refuted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first bucket is just small enough; without anomalies in it nothing is said."""
     monkeypatch.setattr(transactions_on_spark, "_EXPANDED", shuffle.EXPANDED)
-    monkeypatch.setattr(transactions_on_spark, "buckets_by_room", lambda *asked: 1)
+    monkeypatch.setattr(transactions_on_spark, "planned_buckets", lambda engine, source, parts, *asked: parts)
     monkeypatch.setattr(transactions_on_spark, "sizes_for", lambda *asked: SIZES)
     told = str(judged_by_tasks_of(100, "list-append", 0.0, 3_000, tmp_path, monkeypatch).reason)
     most = int(re.findall(r"takes (\d+) bytes", told)[0])

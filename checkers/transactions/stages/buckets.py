@@ -15,7 +15,7 @@ from checkers.columns.batches import bucket_batch
 from checkers.columns.codes import NEVER
 from checkers.columns.instances import Instances, make_instances
 from checkers.compiled import lean
-from checkers.engines.shuffle import TOO_LARGE
+from checkers.engines.shuffle import TOO_LARGE, within
 from checkers.findings import Findings, Key
 from checkers.transactions.found import OWN, instance_findings
 from checkers.transactions.graph.edges import Edges
@@ -95,15 +95,12 @@ class BucketJudge:
                 yield bucket_batch(list(group))
                 continue
             told, parts, size = list[bytes](), list[bytes](), 0
-            for row in group:
-                if row.piece == TIMED:
-                    told.append(row.data)
-                    continue
-                size += len(row.data)
-                if size <= self.most_bytes:
-                    parts.append(row.data)
+            for timed, rows_alike in groupby(group, key=lambda row: row.piece == TIMED):
+                strings = (row.data for row in rows_alike)
+                if timed:
+                    told = list(strings)
                 else:
-                    parts.clear()
+                    parts, size = within(self.most_bytes, strings, len)
             times = merged_times([unpack(data)[0] for data in told])
             yield bucket_batch([Row(TIMES, bucket, pack([np.array(times)]))])
             if size > self.most_bytes:

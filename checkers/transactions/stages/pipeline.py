@@ -93,14 +93,14 @@ def relate(inferred: Inferences, fetch: Fetch, search: Search, sizes: Sizes = SI
     usual = inferred.times.usual
     blocks, settled = _placed(inferred, sizes.a_home) if inferred.loose else (inferred.blocks, True)
     plan = WindowPlan(usual, max(sizes.a_window, 8 * usual))
-    judge, union = WindowJudge(plan, sizes.bytes), Union(2 * usual + 1, sizes.most)
+    judge, union = WindowJudge(plan, sizes.most_bytes), Union(2 * usual + 1, sizes.most)
     told = {row.bucket: row.data for row in blocks.collect(WindowSplit(plan), judge, union)}
     settled = settled and UNSEARCHED not in told
     nothing: ByOrders = {orders: FoundCycles() for orders in search.orders}
     if EXTENTS not in told:
         return Related(nothing, settled)
     stretches = lay_stretches(unpack(told[EXTENTS])[0], sizes, plan.overlap)
-    finder = CycleFinder(fetch, search.orders, search.explain, sizes.bytes)
+    finder = CycleFinder(fetch, search.orders, search.explain, sizes.most_bytes)
     found = blocks.collect(Gatherer(plan, stretches), finder, CycleMerger(search.explain))
     return Related(nothing | (decode_cycles(found[0].data) if found else {}), stretches.whole and settled)
 

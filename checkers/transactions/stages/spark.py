@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from checkers.columns.batches import bucket_batch
 from checkers.columns.codes import NEVER
-from checkers.engines.exchange import MOST_BUCKETS
-from checkers.engines.shuffle import Room, buckets_by_room, most_bytes
+from checkers.engines.shuffle import Room, most_bytes, planned_buckets
 from checkers.engines.spark import SparkEngine, mapped
 from checkers.findings import NO_KEY, Finding, Findings, Key, merged
 from checkers.source import Source, rows_with
@@ -73,8 +72,9 @@ def infer_on_spark(
     """What the accesses of a transactional history say; see `local.infer_in_process`. `orders` are those that will be
     asked for."""
     with engine.reader(source) as reader:
-        buckets = _buckets(engine, source)
-        pieces = _pieces(engine, source, reader, model, explain)
+        buckets = engine.parts(source.rows, _ROWS_PER_BUCKET, 2)
+        buckets = planned_buckets(engine, source, buckets, _ROOM, _EXPANDED)
+        pieces = _pieces(engine, source, reader, buckets, model, explain)
         blocks = _SparkBlocks(engine, pieces, buckets, [])
         try:
             judged = blocks.met(BucketJudge(model, sources, explain, most_bytes(engine, _EXPANDED)), buckets)
@@ -117,13 +117,7 @@ def _first_told(row: Row) -> tuple[Any, ...]:
     return row.piece, row.data
 
 
-def _buckets(engine: SparkEngine, source: Source) -> int:
-    by_room = buckets_by_room(engine, source, _ROOM, _EXPANDED)
-    return min(max(engine.parts(source.rows, _ROWS_PER_BUCKET, 2), by_room), MOST_BUCKETS)
-
-
-def _pieces(engine: SparkEngine, source: Source, reader: HistoryReader, model: str, explain: int) -> Any:
-    buckets = _buckets(engine, source)
+def _pieces(engine: SparkEngine, source: Source, reader: HistoryReader, buckets: int, model: str, explain: int) -> Any:
     by_room = -(-2 * _READ.of(source.breadth) // max(1, engine.task_bytes()))
     pieces = min(max(engine.parts(source.rows, _ROWS_PER_PIECE, 2), by_room), max(1, reader.manifest.groups))
     named = Source(source.path, source.format, source.rows, initial=source.initial)

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from checkers.columns.batches import bucket_batch
 from checkers.columns.codes import NEVER
+from checkers.engines.shuffle import within
 from checkers.transactions.graph.cycles import Cycles, find_cycles
 from checkers.transactions.graph.edges import Edges
 from checkers.transactions.mops import Txns
@@ -29,10 +30,10 @@ from checkers.transactions.stages.windows import (
     EXTENTS,
     UNSEARCHED,
     WindowPlan,
+    bytes_of,
     dealt,
     merged_extents,
     placed,
-    within,
 )
 
 CYCLES: Final = -7
@@ -46,14 +47,14 @@ class Sizes(NamedTuple):
     """How time is dealt to tasks: about `a_task` events to each, none longer in one piece than `a_piece`. Beyond `most`
     stretches those with the narrowest gaps between them become one, for the list of them travels with each task. Loose
     edges have a home for about `a_home` of them. Windows are at least `a_window` events long. What is more than
-    `bytes` of a shuffle is not searched."""
+    `most_bytes` of a shuffle is not searched."""
 
     a_task: int = 1 << 20
     a_piece: int = 1 << 23
     most: int = 1 << 10
     a_home: int = 1 << 20
     a_window: int = 1 << 18
-    bytes: int = NEVER
+    most_bytes: int = NEVER
 
 
 SIZES: Final = Sizes()
@@ -206,8 +207,9 @@ class CycleFinder:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _, group in groupby(rows_of(batches), key=lambda row: row.bucket):
-            rows = within(group, self.most_bytes)
-            found = dict.fromkeys(self.orders, FoundCycles(whole=False)) if rows is None else self._searched(rows)
+            rows, size = within(self.most_bytes, group, bytes_of)
+            too_large = size > self.most_bytes
+            found = dict.fromkeys(self.orders, FoundCycles(whole=False)) if too_large else self._searched(rows)
             yield bucket_batch([Row(CYCLES, 0, msgspec.msgpack.encode(found))])
 
     def _searched(self, rows: list[Row]) -> ByOrders:

@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from checkers.columns.batches import bucket_batch
 from checkers.columns.codes import NEVER
+from checkers.engines.shuffle import within
 from checkers.transactions.graph.edges import FREE
 from checkers.transactions.graph.order import leftovers
 from checkers.transactions.graph.projections import Graph, label, plain
@@ -133,8 +134,8 @@ class WindowJudge:
             if window == EXTENTS:
                 yield bucket_batch(list(group))
                 continue
-            rows = within(group, self.most_bytes)
-            if rows is None:
+            rows, size = within(self.most_bytes, group, bytes_of)
+            if size > self.most_bytes:
                 yield bucket_batch([Row(UNSEARCHED, 0, b"")])
             else:
                 extents = _judged([_sent(row) for row in rows])
@@ -142,16 +143,9 @@ class WindowJudge:
                     yield bucket_batch([Row(EXTENTS, 0, pack([extents]))])
 
 
-def within(group: Iterator[Row], most_bytes: int) -> list[Row] | None:
-    """The rows, or None if they are more than so many bytes; no more are held."""
-    rows, size = list[Row](), 0
-    for row in group:
-        size += len(row.data)
-        if size <= most_bytes:
-            rows.append(row)
-        else:
-            rows.clear()
-    return rows if size <= most_bytes else None
+def bytes_of(row: Row) -> int:
+    """What a row takes."""
+    return len(row.data)
 
 
 def _sent(row: Row) -> tuple[Any, ...]:

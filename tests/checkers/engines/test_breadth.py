@@ -21,8 +21,8 @@ from checkers.made.pages import PageShape, write_page_history
 from checkers.made.transactions import TxnShape, write_txn_history
 from checkers.options import CheckOptions
 from checkers.source import Source
-from checkers.transactions.stages import windows
-from checkers.transactions.stages.pieces import Row
+from checkers.transactions.stages import spark as transactions_on_spark
+from checkers.transactions.stages import stretches
 from checkers.transactions.stages.stretches import SIZES, sizes_for
 from harness.history import breadth
 from harness.history.breadth import Breadth, breadth_of_rows
@@ -134,7 +134,7 @@ def test_a_manifest_that_does_not_tell_is_as_good(tmp_path: Path) -> None:
 
 def test_sizes_of_the_search_follow_breadth_and_memory() -> None:
     usual = sizes_for(3_000, 2_000, 8 << 30)
-    assert usual[:5] == SIZES[:5] and usual.bytes == 1 << 30
+    assert usual[:5] == SIZES[:5] and usual.most_bytes == 1 << 30
     broad, small = sizes_for(60_000, 2_000, 8 << 30), sizes_for(3_000, 2_000, 1 << 28)
     assert 10 * broad.a_window < usual.a_window and 10 * broad.a_task < usual.a_task
     assert small.a_piece < usual.a_piece / 10 and small.a_home < usual.a_home
@@ -146,17 +146,16 @@ def test_what_is_too_large_to_be_searched_is_unknown(
 ) -> None:
     place = tmp_path / "h.parquet"
     write_txn_history(TxnShape(2_000, anomaly="G1c" if stage == "stretch" else None), place)
-    real, asked = windows.within, list[int]()
 
-    def within(group: Iterator[Row], most_bytes: int) -> list[Row] | None:
-        asked.append(most_bytes)
-        return real(group, 10 if stage == "window" else most_bytes)
+    def judged() -> Any:
+        return judge_source(open_source(place), "list-append", engine_in_memory(monkeypatch), CheckOptions())
 
-    monkeypatch.setattr(windows, "within", within)
-    if stage == "stretch":
-        monkeypatch.setattr("checkers.transactions.stages.stretches.within", lambda group, most: real(group, 10))
-    verdict = judge_source(open_source(place), "list-append", engine_in_memory(monkeypatch), CheckOptions())
-    assert asked and verdict.valid == "unknown" and "not searched to the end" in str(verdict.reason)
+    assert judged().valid is (stage == "window")
+    if stage == "window":
+        monkeypatch.setattr(transactions_on_spark, "sizes_for", lambda *asked: SIZES._replace(most_bytes=10))
+    else:
+        monkeypatch.setattr(stretches, "within", lambda most, rows, size_of: ([], most + 1))
+    assert judged().valid == "unknown" and "not searched to the end" in str(judged().reason)
 
 
 def test_a_reason_is_told_once_whatever_its_numbers() -> None:

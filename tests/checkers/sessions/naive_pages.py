@@ -8,6 +8,7 @@ import random
 from itertools import product
 from typing import NamedTuple
 
+import networkx as nx
 from session_histories import Row, intervals
 
 NEVER = 10**9
@@ -117,7 +118,7 @@ def _fits(history, writes, origin):
     seen = set(origin.values()) & set(ends)
     there, begin = {one: min(ends[one]) for one in seen}, {one: history.rows[one].begin for one in seen}
     before |= {(one, other) for one in seen for other in seen if there[one] < begin[other] <= there[other]}
-    return _is_acyclic(before)
+    return nx.is_directed_acyclic_graph(nx.DiGraph(before))
 
 
 def _demands(history, writes, origin, number):
@@ -149,13 +150,3 @@ def _demands(history, writes, origin, number):
 def _is_partition_write(history, writes, number):
     wrote = writes.of_op[number]
     return len(wrote) > 1 or sum(len(every) for cell, every in wrote.items() if cell in history.lists) > 1
-
-
-def _is_acyclic(before):
-    left = set(before)
-    while left:
-        firsts = {one for one, _ in left} - {other for _, other in left}
-        if not firsts:
-            return False
-        left = {pair for pair in left if pair[0] not in firsts}
-    return True

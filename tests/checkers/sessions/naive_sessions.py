@@ -7,6 +7,7 @@ failures, a cell is read or written several times by one operation, and some val
 import random
 from itertools import product
 
+import networkx as nx
 from session_histories import Row, intervals
 
 NEVER = 10**9
@@ -93,7 +94,7 @@ def _fits(rows, events, origin, wanted):
             strong = (f, g) == ("r", "r") and one.mode != "ONE" and other.mode != "ONE"
             if (f, g) in bound and (one.session == other.session or strong):
                 before.add((version[op, at], version[later, place]))
-    return _is_acyclic({(one, other) for one, other in before if one != other})
+    return nx.is_directed_acyclic_graph(nx.DiGraph([(one, other) for one, other in before if one != other]))
 
 
 def _bound(wanted):
@@ -120,13 +121,3 @@ def _older_by_times(rows, stamps, there):
         return not open_order and isinstance(other, tuple) and there[one] < rows[other[0]].begin <= there[other]
 
     return older
-
-
-def _is_acyclic(before):
-    left = set(before)
-    while left:
-        firsts = {one for one, _ in left} - {other for _, other in left}
-        if not firsts:
-            return False
-        left = {pair for pair in left if pair[0] not in firsts}
-    return True
