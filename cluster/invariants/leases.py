@@ -76,7 +76,7 @@ class Leases:
         if len(self._extended) > KEPT:
             del self._extended[next(iter(self._extended))]
         later = self._records.get(sequence + 1)
-        if later is not None:
+        if later is not None:  # a lease that was handed over is never told of afterwards: its holder has given it up
             self._follows(sequence, *later)
 
     def lasts(self, sequence: int) -> int:

@@ -80,6 +80,8 @@ class Holding:
         self._asked_in_term = 0
         self._guessed = (0, Timestamp(0))
         """The term, and where leases of earlier ones may end at the latest, where voters couldn't tell."""
+        self._used = Timestamp(0)
+        """Up to where a lease was used here by promises, beyond its record."""
         self._renewal: asyncio.Future[bytes] | None = None
         self._wait: asyncio.Task[None] | None = None
         self._aside: asyncio.Task[None] | None = None
@@ -172,11 +174,13 @@ class Holding:
         until = Timestamp(0) if self._group is None else Timestamp(self._group.ends.lease_extension)
         if until <= lease.expiration:
             return lease.expiration
+        self._used = until
         self.on_extended(lease.sequence, until)
         return until
 
     async def recorded(self, timeout_s: float) -> bool:
-        """Have the record say what so far only members have promised; False where it can't be said within the deadline.
+        """Have the record say what so far only members have promised; False where that can't be done. A lease is waited
+        for until the deadline, a renewal as long as any request.
 
         To be asked before members change: who joins has promised nothing, and may be elected by others who haven't. A
         leader whose own lease has not begun waits for that: then it has waited out what was promised to earlier ones.
@@ -310,7 +314,8 @@ class Holding:
             return Timestamp(until)
         if self._guessed[0] != group.term:
             self._guessed = (group.term, latest_end(self._clock, self._knobs))
-        return self._guessed[1]
+        # A lease that was given up in this term may have been used by promises that came after the guess.
+        return max(self._guessed[1], self._used)
 
     def _wait_out(self, end: Timestamp) -> None:
         if self._wait is None or self._wait.done():

@@ -37,8 +37,8 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
 class AcquireLease(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """First command of a new leader: `reading` is what its clock shows. Refused while the lease before lasts.
 
-    That may be until `until`, as those say who elected the leader: its holder had their promise while the group was
-    silent. A lease that was handed over ends by its record alone.
+    That may be until `until`: so far those who elected the new leader had promised the earlier holder, while the group
+    was silent, to let its lease last. A lease that was handed over ends by its record alone.
     """
 
     holder: str

@@ -169,7 +169,8 @@ class NodeLiveness:
         self._end(support)
 
     def _end(self, support: Support) -> None:
-        """Every group between the two nodes wakes; first each counts the echoes that were given until now."""
+        """Every group between the two nodes wakes; first each counts the echoes that were given until now, but
+        not the ends of leases in them: less is used then."""
         groups = [*support.led.values(), *support.followed.values()]
         support.led.clear()
         support.followed.clear()
