@@ -30,6 +30,14 @@ def values_of_nobody(values: int) -> str | None:
     return f"{values} value{'s' if values > 1 else ''} that no operation had begun to write can't be placed in time."
 
 
+def writes_of_two_orders(untimely: int) -> str | None:
+    """The same where that many writes state timestamps that contradict real time, and others there state none."""
+    if not untimely:
+        return None
+    which = "writes state timestamps" if untimely > 1 else "write states a timestamp"
+    return f"{untimely} {which} below that of a write that came before, and others there state none to order them by."
+
+
 class Undecided(Exception):
     """Why a checker can't decide about a history, in a sentence: its verdict is `unknown`."""
 

@@ -113,6 +113,9 @@ def order_by_row(rows: Columns, version: Ints, group: Ints, versions: Versions, 
     since, settled = versions.since[version], versions.settled[version]
     own = np.flatnonzero((rows["kind"] == WRITE) & versions.unclear[version])
     since[own], settled[own] = _own_order(rows, own, timed[group[own]])
+    if len(versions.untimely):
+        open_ones = own[np.isin(group[own], group[versions.untimely])]
+        since[open_ones], settled[open_ones] = NIL + 1, NEVER
     return since, settled
 
 
@@ -159,8 +162,9 @@ def _neighbours(rows: Columns, cell: Ints, version: Ints, write: Ints) -> tuple[
 
 
 def values_unwritten(rows: Columns, version: Ints | Int32s, versions: Versions) -> int:
-    """How many values were read that nobody wrote, or had begun to write by then. They are older than nothing and newer
-    than nothing: what stood there before the history began, what somebody else wrote, or nothing that ever was."""
+    """How many values were read that nobody wrote, or had begun to write by then, be it later in the same operation.
+    They are older than nothing and newer than nothing: what stood there before the history began, what somebody else
+    wrote, or nothing that ever was."""
     read = np.flatnonzero((rows["kind"] == READ) & (rows["value"] != NIL))
     writer = versions.writer[version[read]]
     begun = rows["invoke"][np.maximum(writer, 0)]
@@ -168,7 +172,19 @@ def values_unwritten(rows: Columns, version: Ints | Int32s, versions: Versions) 
     if several.any():
         begun = np.where(several, _first_begun(rows, version, len(versions.writer))[version[read]], begun)
     early = (writer != -1) & (rows["complete"][read] < begun)
+    early[_of_own_future(rows, version, read, writer)] = True
     return len(np.unique(version[read[(writer == -1) | early]]))
+
+
+def _of_own_future(rows: Columns, version: Ints | Int32s, read: Ints, writer: Ints) -> Ints:
+    """Places among reads of those that show what their own operation alone wrote, and only later."""
+    own = np.flatnonzero((writer >= 0) & (rows["invoke"][np.maximum(writer, 0)] == rows["invoke"][read]))
+    if not len(own):
+        return own
+    write = np.flatnonzero((rows["kind"] == WRITE) & (rows["status"] != FAIL))
+    first = np.full(int(version.max()) + 1, NEVER)
+    np.minimum.at(first, version[write], rows["place"][write])
+    return own[rows["place"][read[own]] < first[version[read[own]]]]
 
 
 def _first_begun(rows: Columns, version: Ints | Int32s, count: int) -> Ints:

@@ -12,7 +12,7 @@ from checkers.columns.dense import together
 from checkers.columns.mops import Columns
 from checkers.columns.versions import APPEND, LIST_READ, Bools
 from checkers.findings import Findings
-from checkers.verdict import NO_READS, Validity, reads_of_several, values_of_nobody
+from checkers.verdict import NO_READS, Validity, reads_of_several, values_of_nobody, writes_of_two_orders
 
 UNDECIDED: Final = "lists_undecided"
 """The figure that counts those on lists."""
@@ -86,7 +86,33 @@ def elements_unwritten(rows: Columns, cell: Ints, chains: Chains) -> int:
     often = np.bincount(in_chain)[in_chain] > np.bincount(ids[len(at) :], minlength=count)[ids[: len(at)]]
     unwritten = first < begun
     unwritten[ids[: len(at)][often]] = True
+    unwritten[_of_own_future(rows, cell, (read, of_read), append, chains, ids)] = True
     return int(unwritten.sum())
+
+
+def _of_own_future(
+    rows: Columns, cell: Ints, reads: tuple[Ints, Ints], append: Ints, chains: Chains, ids: Ints
+) -> Ints:
+    """Elements that their own operation read before it appended them. `reads` are rows and their chains; `ids` number
+    the elements of the chains, then those of the appends."""
+    read, of_read = reads
+    both = np.concatenate((read, append))
+    op, count = together((rows["invoke"][both], cell[both]))
+    first = np.full(count, -1)
+    later = np.argsort(-rows["place"][read], kind="stable")
+    first[op[: len(read)][later]] = later  # of an operation's reads of a list the first one stays
+    by = first[op[len(read) :]]
+    chosen = np.flatnonzero((by >= 0) & (rows["place"][append] > rows["place"][read[by]]))
+    chosen = chosen[of_read[by[chosen]] >= 0]
+    if not len(chosen):
+        return chosen
+    of_item = np.repeat(np.arange(len(chains.cell)), np.diff(chains.begin))
+    element = ids[len(chains.items) :][chosen]
+    pairs = (np.concatenate((of_item, of_read[by[chosen]])), np.concatenate((ids[: len(chains.items)], element)))
+    number, count = together(pairs)
+    place = np.full(count, NEVER)
+    np.minimum.at(place, number[: len(of_item)], np.arange(len(of_item)) - chains.begin[of_item])
+    return element[place[number[len(of_item) :]] < rows["value"][read[by[chosen]]]]
 
 
 def verdict_of(found: Findings) -> tuple[Validity, str | None]:
@@ -103,7 +129,7 @@ def verdict_of(found: Findings) -> tuple[Validity, str | None]:
         (reads_of_several, READS_UNCLEAR),
         (_of_lists, UNDECIDED),
         (values_of_nobody, UNWRITTEN),
-        (_of_times, UNTIMELY),
+        (writes_of_two_orders, UNTIMELY),
     )
     doubts = [doubt for say, figure in told if (doubt := say(found.figures.get(figure, 0)))]
     return ("unknown", " ".join(doubts)) if doubts else (True, None)
@@ -116,10 +142,3 @@ def _of_lists(undecided: int) -> str | None:
         f"{undecided} operation{'s' if undecided > 1 else ''} on appended lists can't be judged: appends of an element "
         "that was appended more than once, values read or written as a whole, or appends in one write with such."
     )
-
-
-def _of_times(untimely: int) -> str | None:
-    if not untimely:
-        return None
-    which = "writes state timestamps" if untimely > 1 else "write states a timestamp"
-    return f"{untimely} {which} below that of a write that came before, and others there state none to order them by."

@@ -99,7 +99,7 @@ def _say_feed(speaker: Speaker, finding: Finding) -> str:
     if finding.anomaly == "duplicate-row":
         return f"{row_words}, which it had told already at {speaker.when(other, 'invoke')}."
     if finding.anomaly == "unwritten-row":
-        return f"{row_words}, but no write that can have taken effect wrote {value} there."
+        return f"{row_words}, but no write that can have taken effect by then wrote {value} there."
     if finding.anomaly == "wrong-timestamp":
         became = speaker.source.shown(its["value"])
         if finding.facts["by_row"]:

@@ -31,7 +31,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from checkers.columns.codes import FAIL, NIL, OK, READ, WRITE, Ints
+from checkers.columns.codes import FAIL, NEVER, NIL, OK, READ, WRITE, Ints
 from checkers.columns.dense import together
 from checkers.columns.mops import ADDRESS, Columns, MopProjection, joined, key_of, selected, unsupported_rows
 from checkers.columns.spans import spread
@@ -265,7 +265,12 @@ class _FeedTable:
         return list(zip(row[once].tolist(), of[once].tolist(), strict=True))
 
     def unwritten(self) -> Pairs:
-        return [(int(row), -1) for row in np.flatnonzero(self.is_row & (self.write == -1))]
+        """Rows of values that nobody wrote, or had begun to write when they were told."""
+        write = np.flatnonzero((self.rows["kind"] == WRITE) & (self.rows["status"] != FAIL))
+        begun = np.full(int(self.version.max(initial=-1)) + 1, NEVER)
+        np.minimum.at(begun, self.version[write], self.rows["invoke"][write])
+        early = self.rows["invoke"] < begun[self.version]
+        return [(int(row), -1) for row in np.flatnonzero(self.is_row & early)]
 
     def mistimed(self) -> Pairs:
         """Rows with timestamps at which nothing can have given the cell that value: the cell has another commit of that

@@ -52,7 +52,7 @@ from checkers.snapshots.snapshot_order import (
     stale_reads,
 )
 from checkers.source import Source
-from checkers.verdict import Verdict, reads_of_several, values_of_nobody
+from checkers.verdict import Verdict, reads_of_several, values_of_nobody, writes_of_two_orders
 
 PROJECTION: Final = MopProjection(
     {"r": READ, "w": WRITE, "cas": WRITE},
@@ -89,6 +89,7 @@ def _doubt(figures: Mapping[str, int]) -> str | None:
     doubts = [
         reads_of_several(figures.get("reads_undecided", 0)),
         values_of_nobody(figures.get("values_unwritten", 0)),
+        writes_of_two_orders(figures.get("writes_untimely", 0)),
         _reads(figures.get("reads_of_ties", 0), "one of several commits of a cell that state one timestamp"),
         _reads(figures.get("reads_intermediate", 0), "a value that its own operation wrote over"),
     ]
@@ -129,6 +130,7 @@ class SnapshotKernel:
             "reads_of_ties": tied,
             "reads_intermediate": intermediate,
             "values_unwritten": table.unwritten,
+            "writes_untimely": table.untimely,
         }
         return Findings(len(table.cell), table.cells, counts, tuple(_findings(table, out)), figures=figures)
 
@@ -139,7 +141,8 @@ class _ReadTable:
     acknowledged writes with a timestamp; `order` is `since` and `settled` by row. `version` is of reads at a timestamp
     what they show (see `_matched`); `stamp` is by version its commit timestamp, NIL if not known. `several` says by row
     whether several wrote its value, `unwritten` how many values were read that nobody wrote; `nobodys` flags versions
-    that no operation left: these, and those that their own operation wrote over."""
+    that no operation left: these, and those that their own operation wrote over. `untimely` is how many writes of
+    cells with bounded reads contradict real time by their timestamps, where these don't order the cell."""
 
     rows: Columns
     cell: Ints
@@ -155,6 +158,7 @@ class _ReadTable:
     commits: np.ndarray
     unwritten: int
     nobodys: np.ndarray
+    untimely: int
 
     @staticmethod
     def of(rows: Columns) -> _ReadTable:
@@ -177,9 +181,10 @@ class _ReadTable:
         if unwritten:
             nobodys[version[read & (rows["value"] != NIL) & (versions.writer == -1)[of_value]]] = True
         nobodys[replaced.every] = True
-        return _ReadTable(
-            rows, cell, len(begin) - 1, order, several, *shown, asked, bounded, commits, unwritten, nobodys
-        )
+        # A read at a timestamp goes by what is stated; one within a bound goes by the order that there is none of.
+        untimely = int(np.isin(cell[versions.untimely], cell[bounded]).sum())
+        chosen = (asked, bounded, commits)
+        return _ReadTable(rows, cell, len(begin) - 1, order, several, *shown, *chosen, unwritten, nobodys, untimely)
 
     @property
     def timed(self) -> np.ndarray:

@@ -70,7 +70,7 @@ def _origins(rows, events, number, place, value):
     """The writes that a read may show, as (operation, place), or what stands for none."""
     writes = [(op, at) for op, at, f, wrote in events if f == "w" and wrote == value]
     own = [write for write in writes if write[0] == number and write[1] < place]
-    begun = [write for write in writes if rows[write[0]].begin < rows[number].end]
+    begun = [write for write in writes if rows[write[0]].begin < rows[number].end and write[0] != number]
     return own[-1:] or [*begun, *([INITIAL] if value is None else [])] or writes or [f"nobody's {value}"]
 
 

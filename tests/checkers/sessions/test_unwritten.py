@@ -38,6 +38,20 @@ NOBODY = {
         read(6, 2, 99),
         Row(8, None, 3, (("append", 0, 99),), "info"),
     ],
+    "a value that its own operation wrote later": [w(0, 1, 1), Row(2, 3, 1, (("r", 0, 99), ("w", 0, 99)))],
+    "a value that its own operation wrote later and again": [
+        w(0, 1, 1),
+        Row(2, 3, 1, (("r", 0, 99), ("w", 0, 99), ("r", 0, 99), ("w", 0, 99))),
+    ],
+    "an element that its own operation appended later": [
+        appended(0, 0, 1),
+        Row(2, 3, 1, (("r", 0, (1, 99)), ("append", 0, 99))),
+        read(4, 2, 1, 99),
+    ],
+    "an element that its own operation appended between": [
+        appended(0, 0, 1),
+        Row(2, 3, 1, (("r", 0, (1, 99)), ("append", 0, 99), ("r", 0, (1, 99)))),
+    ],
     "an element that a list shows twice": [appended(0, 0, 1), read(2, 1, 1, 1)],
     "a write that failed": [w(0, 1, 1), w(2, 3, 99, status="fail"), r(4, 5, 99)],
 }
@@ -49,6 +63,20 @@ def test_what_nobody_wrote_is_never_valid(name: str, model: str, tmp_path: Path)
     verdict = judged(NOBODY[name], tmp_path, (model,))[model]
     assert verdict.valid == "unknown" and verdict.details["values_unwritten"] == (2 if name == "two values" else 1)
     assert "no operation had begun to write" in str(verdict.reason)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [w(0, 1, 1), Row(2, 3, 1, (("r", 0, 1), ("w", 0, 2), ("r", 0, 2)))],
+        [w(0, 1, 1), Row(2, 3, 1, (("w", 0, 2), ("r", 0, 2), ("w", 0, 2)))],
+        [appended(0, 0, 1), Row(2, 3, 1, (("r", 0, (1,)), ("append", 0, 2), ("r", 0, (1, 2)), ("append", 0, 3)))],
+    ],
+)
+def test_what_its_own_operation_wrote_before_was_written(rows: list[Row], model: str, tmp_path: Path) -> None:
+    verdict = judged(rows, tmp_path, (model,))[model]
+    assert verdict.valid is True and verdict.details["values_unwritten"] == 0
 
 
 @pytest.mark.parametrize("model", MODELS)

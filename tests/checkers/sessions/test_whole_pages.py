@@ -74,3 +74,15 @@ def test_no_page_is_called_other_than_by_the_definition(seeds):
         assert broken is None or valid in (not broken, "unknown"), seed
         said[valid] += 1
     assert said["unknown"] < len(seeds) // 3 and said[False] > len(seeds) // 20, said
+
+
+def test_timestamps_that_order_nothing_order_no_repeated_value_either(tmp_path):
+    """A value that two operations wrote was placed by real time, where the others of its partition no longer were."""
+    rows = [
+        Row(0, 1, 0, (("w", 1, 5), ("w", 2, 7)), served_ts=20),
+        Row(2, 3, 1, (("w", 0, 2), ("w", 1, 6), ("w", 2, 7)), served_ts=10),
+        Row(4, 5, 2, (("w", 3, 9),)),
+        Row(6, 7, 3, (("r", 0, 2), ("r", 1, 5))),
+    ]
+    verdict = judged(rows, tmp_path, ("write-atomicity",))["write-atomicity"]
+    assert verdict.valid == "unknown" and "below that of a write that came before" in verdict.reason

@@ -118,6 +118,7 @@ BY_HAND = {
     "nobody's, in spite of a commit": ([w(0, 1, 10), r(2, 99, 25)], False),
     "nobody's, before any commit": ([w(0, 1, 10), r(2, 99, 5)], "unknown"),
     "nobody's, within a bound": ([w(0, 1, 10), w(2, 2, 20), r(10, 99, bound=500)], "unknown"),
+    "of two orders, within a bound": ([w(0, 1, 20), w(2, 2, 10), w(4, 3, None), r(18, 1, bound=1)], "unknown"),
     "of a write that failed": ([w(0, 1, 10), failed(2, 99), r(4, 99, 25)], False),
     "what its operation wrote over": ([w(0, 1, 10, 2), r(2, 1, 20)], False),
     "what its operation wrote over, within a bound": ([w(0, 1, 10, 2), r(2, 1, bound=500)], "unknown"),

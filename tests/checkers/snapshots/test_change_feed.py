@@ -289,8 +289,13 @@ COMMITS = {
     "what its operation wrote over": (
         "unwritten-row",
         [*client(0, 1, 2, stamp=10), *rows_and_mark(2, 7, (1, 10))],
-        "Feed 7 told at 0.000000002 s that key 0 became 1 at 10, but no write that can have taken effect wrote 1 "
-        "there.",
+        "Feed 7 told at 0.000000002 s that key 0 became 1 at 10, but no write that can have taken effect by then "
+        "wrote 1 there.",
+    ),
+    "told before its write began": (
+        "unwritten-row",
+        [*rows_and_mark(0, 7, (1, 10)), *client(2, 1, stamp=10)],
+        "Feed 7 told at 0 s that key 0 became 1 at 10, but no write that can have taken effect by then wrote 1 there.",
     ),
     "two of one time": (
         "unknown",

@@ -86,7 +86,7 @@ def test_a_leader_whose_voters_cant_tell_waits_for_the_longest_that_there_may_be
 
 
 def test_what_was_used_since_counts_where_a_voter_could_not_tell() -> None:
-    """A leader that gave a lease up, without a record of it, and leads on began the next one within what it had used."""
+    """A leader that gave a lease up, without a record of it, and leads on began the next one within its use."""
     group: Any = SimpleNamespace(term=3, ends=SimpleNamespace(earlier_until=None, lease_extension=0))
     clock: Any = Wall(1_000)
     holding: Any = SimpleNamespace(_clock=clock, _knobs=KNOBS, _flaws=frozenset(), _guessed=(0, 0), _used=0)
