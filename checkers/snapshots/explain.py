@@ -113,7 +113,8 @@ def _say_feed(speaker: Speaker, finding: Finding) -> str:
             f"Feed {finding.facts['told_by']} told that {where} became {value} at {mine['ts']}, but {feed} never told "
             f"it, although its resolved mark {its['ts']} of {speaker.when(other, 'invoke')} covers that time."
         )
+    at = f"at {mine['ts']}" if mine["ts"] is not None else "with an element that was told"
     return (
-        f"{opening(speaker.process(row))}'s write of {value} to {where} was committed at {mine['ts']}, but {feed} "
+        f"{opening(speaker.process(row))}'s write of {value} to {where} was committed {at}, but {feed} "
         f"never told it, although its resolved mark {its['ts']} of {speaker.when(other, 'invoke')} covers that time."
     )

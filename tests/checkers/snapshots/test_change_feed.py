@@ -13,7 +13,8 @@ from checkers.columns.codes import FAIL, INFO, NIL, OK, WRITE
 from checkers.columns.mops import flatten_mops, joined
 from checkers.engines.exchange import united
 from checkers.findings import merged
-from checkers.snapshots.feed import ANOMALIES, MARK, PROJECTION, ROW, FeedDealer, FeedKernel
+from checkers.snapshots.feed import ANOMALIES, PROJECTION, FeedDealer, FeedKernel
+from checkers.snapshots.feed_table import MARK, ROW
 from harness.history.table import to_table, write_parquet
 from harness.ops import Mop, Op
 from tests.support.few_seeds import ranges_of
@@ -251,8 +252,8 @@ def event(index, f, session, stamp, *mops):
     return Op("info", -2, f, mops, index=index, time=index, session=session, served_ts=stamp)
 
 
-def client(index, *values, outcome="ok", stamp=None):
-    mops = tuple(Mop("w", 0, value) for value in values)
+def client(index, *values, outcome="ok", stamp=None, f="w"):
+    mops = tuple(Mop(f, 0, value) for value in values)
     call = Op("invoke", index, "write", mops, index=index, time=index)
     return [call, call.complete(outcome, index=index + 1, time=index + 1, served_ts=stamp)]
 
@@ -296,6 +297,38 @@ COMMITS = {
         "unwritten-row",
         [*rows_and_mark(0, 7, (1, 10)), *client(2, 1, stamp=10)],
         "Feed 7 told at 0 s that key 0 became 1 at 10, but no write that can have taken effect by then wrote 1 there.",
+    ),
+    "told before the write of its time began": (
+        "unwritten-row",
+        [*client(0, 1, stamp=10), *rows_and_mark(2, 7, (1, 10), (1, 20)), *client(6, 1, stamp=20)],
+        "Feed 7 told at 0.000000003 s that key 0 became 1 at 20, but no write that can have taken effect by then "
+        "wrote 1 there.",
+    ),
+    "elements of one write": (
+        True,
+        [*client(0, 1, 2, stamp=10, f="append"), *rows_and_mark(2, 7, (1, 10), (2, 10))],
+        "",
+    ),
+    "one of two elements": (
+        "missing-row",
+        [*client(0, 1, 2, f="append", outcome="info"), *rows_and_mark(2, 7, (1, 10))],
+        "Process 0's write of 2 to key 0 was committed with an element that was told, but feed 7 never told it, "
+        "although its resolved mark 40 of 0.000000003 s covers that time.",
+    ),
+    "elements of one write at two times": (
+        "wrong-timestamp",
+        [*client(0, 1, 2, f="append", outcome="info"), *rows_and_mark(2, 7, (1, 10), (2, 20))],
+        "Feed 7 told at 0.000000003 s that key 0 became 2 at 20, but it was also told to have become 1 at 10: no "
+        "writes did both.",
+    ),
+    "an element that two appended": (
+        "unknown",
+        [
+            *client(0, 1, 2, stamp=10, f="append"),
+            *client(2, 1, stamp=20, f="append"),
+            *rows_and_mark(4, 7, (1, 10), (2, 10), (1, 20)),
+        ],
+        "2 rows of feeds can't be matched: without a timestamp, or of elements that were appended more than once.",
     ),
     "two of one time": (
         "unknown",
@@ -382,12 +415,12 @@ def due_naively(every):
     writes = [row for row in every if row["kind"] == WRITE and row["status"] != FAIL]
     stamped = [row for row in writes if row["status"] == OK and row["served_ts"] != NIL]
     known = {(cell(row), row["served_ts"]) for row in stamped}
-    untimed = {(cell(row), row["value"]) for row in writes if row not in stamped}
+    untimed = [(cell(row), row["value"], row["invoke"]) for row in writes if row not in stamped]
     told = []
     for row in every:
         commit = cell(row), row["served_ts"]
-        of_untimed = row["kind"] == ROW and row["served_ts"] != NIL and (cell(row), row["value"]) in untimed
-        if of_untimed and commit not in known:
+        begun = any(write[:2] == (cell(row), row["value"]) and write[2] < row["invoke"] for write in untimed)
+        if begun and row["kind"] == ROW and row["served_ts"] != NIL and commit not in known:
             known.add(commit)
             told.append(row)
     return stamped + told
