@@ -183,7 +183,8 @@ FLAWS: dict[str, Flaw] = {
             "a new leader begins its lease within what members promised to the old one: a write under served reads",
             "snapshots",
             "clock-jump(target=all-within),partition(target=leaseholder)",
-            world="clock=none,tablet-lease-ms=3000,max-clock-offset-ms=10000,check-quorum-ms=20000,quiesce-after-ms=100",
+            world="clock=none,tablet-lease-ms=3000,max-clock-offset-ms=10000,check-quorum-ms=20000,quiesce-after-ms=100,"
+            "support-ms=3000",
             time_limit_s=40.0,
             seen_by="lease-records",
             options="reads=0.67,looks=0.3,cas=0.4",

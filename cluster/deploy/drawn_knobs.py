@@ -42,6 +42,7 @@ MILD_AND_HARSH: dict[str, tuple[Choices, Choices]] = {
     "session_answers": ((1_000,), (1, 10, 1_000)),
     "heartbeat_gather_ms": ((10,), (0, 10)),
     "quiesce_after_ms": ((1_000,), (0, 20, 200, 1_000)),
+    "support_ms": ((0,), (0, 100, 1_000)),
     "bulk_bytes_per_s": ((16 << 20,), (100_000, 16 << 20)),
     "bulk_queue_bytes": ((8 << 20,), (4_096, 8 << 20)),
     "bulk_patience_ms": ((2_000,), (200, 2_000)),
@@ -70,6 +71,7 @@ WAN_FACTORS = {
     "election_timeout_ms": 3,
     "check_quorum_ms": 3,
     "tablet_lease_ms": 2,
+    "support_ms": 2,
     "max_clock_offset_ms": 3,
 }
 """How many times as long periods are where a round trip takes a quarter of a second."""

@@ -15,14 +15,14 @@ def latest_end(clock: NodeClock, knobs: Knobs) -> Timestamp:
     Who promised had a trusted clock, at most the maximum offset ahead of this one, or refused readings further ahead;
     and the hybrid clock that offered may have been led by as much again, by a clock that was not yet fenced.
     """
-    return Timestamp(clock.shown() + knobs.lease_record_ns + 2 * knobs.max_clock_offset_ms * _MS)
+    return Timestamp(clock.shown() + knobs.support_ns + 2 * knobs.max_clock_offset_ms * _MS)
 
 
 class NodeLeaseEnds:
     """Implements `cluster.wire.liveness.LeaseEnds` for a tablet server; `begin` it when the clock's peers are known."""
 
     def __init__(self, clock: NodeClock, knobs: Knobs) -> None:
-        self._clock, self._knobs, self._duration_ns = clock, knobs, knobs.lease_record_ns
+        self._clock, self._knobs, self._support_ns = clock, knobs, knobs.support_ns
         self._begun = False
         self._before_start: Timestamp | None = None
 
@@ -37,8 +37,8 @@ class NodeLeaseEnds:
             self._before_start = latest_end(self._clock, self._knobs)
 
     def next_end(self) -> int:
-        """Where a lease ends that was renewed at the last reading, which an untrusted wall clock doesn't move."""
-        return self._clock.last + self._duration_ns
+        """How far a promise reaches that is asked for now: from the last reading, so no untrusted clock moves it."""
+        return self._clock.last + self._support_ns
 
     def before_start(self) -> int | None:
         """No earlier life of this node has promised more; None while the clock has not been proven."""

@@ -10,8 +10,8 @@ earlier one did.
 A node whose leaders are silent sends each node that follows them a heartbeat per interval, and gets it echoed, whatever
 the number of the groups. CockroachDB's store liveness does the same with epochs.
 
-A heartbeat also says up to where leases of its sender would last if they were renewed now, and its echo promises that
-much for every group that is silent between the two (G3): the record of no lease has to be renewed meanwhile.
+A heartbeat also says up to where its sender asks for its leases to last, and its echo promises that much for every
+group that is silent between the two (G3): the record of no lease has to be renewed meanwhile.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class LeaseEnds(Protocol):
     """What a node's clock says of the ends of leases, as data timestamps."""
 
     def next_end(self) -> int:
-        """Where a lease ends that was renewed at this node's last reading."""
+        """Up to where this node asks for its leases to last, by its last reading."""
 
     def before_start(self) -> int | None:
         """No earlier life of this node has promised more; None while the clock has not been proven."""

@@ -14,8 +14,8 @@ from cluster.ranges.holding import Holding
 from cluster.ranges.lease_ends import NodeLeaseEnds, latest_end
 
 MS = 1_000_000
-KNOBS = Knobs(tablet_lease_ms=700, max_clock_offset_ms=500)
-LEASE_NS, OFFSET_NS = 700 * MS, 500 * MS
+KNOBS = Knobs(tablet_lease_ms=900, support_ms=700, max_clock_offset_ms=500)
+SUPPORT_NS, OFFSET_NS = 700 * MS, 500 * MS
 
 
 class Wall:
@@ -33,12 +33,12 @@ def ends(clock: Any) -> NodeLeaseEnds:
     return NodeLeaseEnds(clock, KNOBS)
 
 
-def test_a_heartbeat_offers_what_a_renewal_at_the_last_reading_would_give() -> None:
+def test_a_heartbeat_asks_for_support_from_the_last_reading_on() -> None:
     """While the clock is fenced that stands still, wherever the wall clock has jumped to."""
     clock = Wall(5_000)
     found = ends(clock)
     clock.now_ns = 10**18
-    assert found.next_end() == 5_000 + LEASE_NS
+    assert found.next_end() == 5_000 + SUPPORT_NS
 
 
 def test_what_was_promised_before_is_not_known_until_the_clock_is_proven_and_stays_then() -> None:
@@ -52,7 +52,7 @@ def test_what_was_promised_before_is_not_known_until_the_clock_is_proven_and_sta
     clock.now_ns, clock.fenced = 9_000, None
     found.look()
     clock.now_ns, clock.fenced = 80_000, "jumped"
-    assert found.before_start() == 9_000 + LEASE_NS + 2 * OFFSET_NS
+    assert found.before_start() == 9_000 + SUPPORT_NS + 2 * OFFSET_NS
 
 
 @given(
@@ -67,7 +67,7 @@ def test_nothing_that_was_promised_before_a_restart_is_above_what_is_said_after_
     """Clocks lie within the maximum offset of each other; the sender's may have been led by as much by a clock that was
     not yet fenced. Ends that a trusted receiver would have refused were not promised."""
     now_ns = 10**12
-    until = now_ns + sender + led + LEASE_NS
+    until = now_ns + sender + led + SUPPORT_NS
     clock: Any = Wall(now_ns + down_ns + receiver)
     assert latest_end(clock, KNOBS) >= until
 
@@ -80,7 +80,9 @@ def test_a_leader_whose_voters_cant_tell_waits_for_the_longest_that_there_may_be
     found = [Holding._earlier_until(holding, group)]
     clock.now_ns = 70_000
     found.append(Holding._earlier_until(holding, group))
-    assert found == [told or 1_000 + LEASE_NS + 2 * OFFSET_NS] * 2, "guessed once in a term, or it would never be over"
+    assert found == [told or 1_000 + SUPPORT_NS + 2 * OFFSET_NS] * 2, (
+        "guessed once in a term, or it would never be over"
+    )
     holding._flaws = frozenset({"support-not-waited-out"})
     assert Holding._earlier_until(holding, group) == 0
 

@@ -23,7 +23,9 @@ from harness.ports import CallLost, Unreachable
 from tests.cluster.tserver.tserver_rig import NAMES, SECOND, TserverRig, simulate
 
 LONG_S = 3
-LONG = Knobs(tablet_lease_ms=1_000 * LONG_S, quiesce_after_ms=200, session_silence_ms=10_000_000)
+LONG = Knobs(
+    tablet_lease_ms=1_000 * LONG_S, support_ms=1_000 * LONG_S, quiesce_after_ms=200, session_silence_ms=10_000_000
+)
 """By the time that a successor is elected the lease still lasts for long."""
 
 
@@ -120,6 +122,7 @@ FAR = Knobs(
     election_timeout_ms=300,
     raft_heartbeat_ms=100,
     tablet_lease_ms=3_000,
+    support_ms=3_000,
     quiesce_after_ms=100,
     check_quorum_ms=10_000,
     max_clock_offset_ms=2_000,
