@@ -2,8 +2,9 @@
 
 A read is a map of accounts to balances. The total is a setting, else what most reads show (the first of these on a
 tie); accounts are checked if they are a setting; negative balances are anomalies unless allowed. As in Jepsen a read
-counts once, under the first that applies of unexpected-key, nil-balance, wrong-total, negative-value. Where reads are
-on independent keys, each key is a bank of its own.
+counts once, under the first that applies of unexpected-key, nil-balance, wrong-total, negative-value. A read that shows
+no account has the total 0, but does not say what the total is. Where reads are on independent keys, each key is a bank
+of its own.
 """
 
 from __future__ import annotations
@@ -79,6 +80,8 @@ def _reads(batch: pa.RecordBatch, large: Mapping[int, int], dictionary_size: int
     unknown = (mops.kind != 0) | mops.listed
     unknown |= is_foreign(mops.value, dictionary_size) & ~np.isin(mops.value, list(large) or [0])
     unfit = batch.column("mops").is_null().to_numpy(zero_copy_only=False)[operations.row[which]]
+    if independent:  # The key of a read stands in its accounts: of one that has none nobody knows the bank.
+        unfit = unfit | (np.bincount(of, minlength=len(which)) == 0)
     wrong = np.concatenate((operations.invoke[mops.of[unknown]], operations.invoke[which[unfit]]))
     problems = unsupported(wrong, "this read is no map of accounts to integers")
     total = np.zeros(len(which), balance.dtype)
@@ -100,7 +103,8 @@ class TotalsKernel:
     def __call__(self, batch: pa.RecordBatch) -> dict[int, Totals]:
         reads = self.read(batch)
         invoke = reads.operations.invoke[reads.which]
-        order = np.argsort(reads.bank, kind="stable")
+        showing = np.unique(reads.of)
+        order = showing[np.argsort(reads.bank[showing], kind="stable")]
         cuts = np.flatnonzero(np.diff(reads.bank[order])) + 1
         mine = np.split(order, cuts) if len(order) else []
         return {int(reads.bank[rows[0]]): _totals(reads.total[rows], invoke[rows]) for rows in mine}
@@ -133,6 +137,7 @@ class BankKernel:
         kept = [self._finding(reads, name, int(i)) for name, rows in zip(CLASSES, shown, strict=True) for i in rows]
         others = ~reads.operations.named((*_FS, "transfer"))
         figures = {"reads": len(reads.which), "errors": sum(counts.values()), "others": int(others.sum())}
+        figures["empty_reads"] = len(reads.which) - len(np.unique(reads.of))
         lowest = {"total": int(min(reads.total))} if len(reads.total) else {}
         highest = {"total": int(max(reads.total))} if len(reads.total) else {}
         return Findings(
@@ -162,7 +167,8 @@ class BankKernel:
         if self.total is not None:
             return self.total
         banks, which = np.unique(reads.bank, return_inverse=True)
-        return np.array([self.totals[bank] for bank in banks.tolist()], reads.total.dtype)[which]
+        expected = [self.totals.get(bank, 0) for bank in banks.tolist()]
+        return np.array(expected, np.int64 if all(map(_is_plain, expected)) else object)[which]
 
     def _finding(self, reads: _BankReads, name: str, read: int) -> Finding:
         mine = np.flatnonzero(reads.of == read)
@@ -181,6 +187,10 @@ class BankKernel:
         facts["more"] = int(bad.sum()) - len(balances)
         index = int(reads.operations.invoke[reads.which[read]])
         return Finding(name, index, NO_KEY, (index,), facts)
+
+
+def _is_plain(total: int) -> bool:
+    return -(2**63) <= total < 2**63
 
 
 def _any(of: Ints, flags: Any, count: int) -> Any:
@@ -229,12 +239,13 @@ def judge_bank(source: Source, engine: Engine, options: CheckOptions) -> Verdict
     """Every successful read shows the same total, no unset balance, and none below zero unless allowed."""
     read = _Reader(large_integers(source), len(source.dictionary), source.independent)
     total = int_setting(options, "total")
-    totals: dict[int, tuple[int, int]] = {}
+    tallies: dict[int, Totals] = {}
+    if total is None:
+        tallies = run_batches(engine, source, BatchFlow(COLUMNS, TotalsKernel(read), _together))
+    totals = _chosen_totals(tallies)
     details: dict[str, Any] = {"total_from": "setting"}
     if total is None:
-        totals = _chosen_totals(run_batches(engine, source, BatchFlow(COLUMNS, TotalsKernel(read), _together)))
-        supporters = sum(count for _, count in totals.values())
-        details = {"total_from": "majority", "reads_with_total": supporters}
+        details = {"total_from": "majority", "reads_with_total": sum(count for _, count in totals.values())}
     accounts = _account_ids(source, names_setting(options, "accounts"))
     negative = bool_setting(options, "negative-balances")
     known = {bank: chosen for bank, (chosen, _) in totals.items()}
@@ -244,10 +255,17 @@ def judge_bank(source: Source, engine: Engine, options: CheckOptions) -> Verdict
     details["total"] = json_able(shown.pop()) if len(shown) == 1 else None
     if part.lowest:
         details |= {"lowest_total": json_able(part.lowest["total"]), "highest_total": json_able(part.highest["total"])}
-    doubts: tuple[str, ...] = ()
-    if part.figures.get("others") and not part.figures.get("reads"):
-        doubts = ("There are other operations, but no successful read of accounts, so nothing was checked.",)
-    return conclude("bank", source, engine, part, _SENTENCES, doubts, details)
+    twice = total is not None or any(sum(count for count, _ in mine.values()) > 1 for mine in tallies.values())
+    return conclude("bank", source, engine, part, _SENTENCES, _doubts(part, twice), details)
+
+
+def _doubts(part: Findings, compared: bool) -> tuple[str, ...]:
+    """Why reads of which none is wrong tell nothing of the total; `compared` says whether a read could be wrong."""
+    if part.figures.get("reads", 0) == part.figures.get("empty_reads", 0):
+        return ("No read of accounts succeeded, so nothing was checked.",)
+    if not compared:
+        return ("No bank was read twice, and no total is set that a read could be compared with.",)
+    return ()
 
 
 def _accounts(speaker: Speaker, finding: Finding) -> str:

@@ -1,9 +1,10 @@
 """The model `convergence`: at the end all replicas show the same.
 
-Final reads are those of the phase `final`, or where a history states no phases, reads that began after the last other
-operation had ended. Of each node and object the last final read counts; nodes that show different values diverge. Lists
-are compared in their order if anything was appended to lists, else as sets. Quorum tables are compared row by row and
-replica by replica (`checkers.quorum.convergence`).
+Final reads are those of the phases `final` and `each-node`, or where a history states no phases, reads that began
+after the last other operation had ended. Of each node and object the last final read counts; nodes that show different
+values diverge. Where a node was asked for an object and never answered, nobody knows what it holds. Lists are compared
+in their order if anything was appended to lists, else as sets. Quorum tables are compared row by row and replica by
+replica (`checkers.quorum.convergence`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkers.columns.codes import FAIL, NEVER, OK
+from checkers.columns.batches import Bools
+from checkers.columns.codes import FAIL, NEVER, NIL, OK
 from checkers.columns.rows import COLUMNS, OBJECT, column, flat, group_starts, key_at, read_mops, read_operations
 from checkers.engines.api import Engine
 from checkers.engines.flows import BatchFlow, run_batches, run_flow
@@ -26,12 +28,12 @@ from checkers.explain.speaker import Speaker, listed
 from checkers.findings import Finding, Findings, earliest, merged
 from checkers.options import CheckOptions
 from checkers.quorum.convergence import judge_replicas
-from checkers.quorum.reading import read_quorum_history
+from checkers.quorum.reading import PHASE_EACH_NODE, PHASE_FINAL, read_quorum_history
 from checkers.source import Source
 from checkers.verdict import Verdict
 
 DIVERGENCE: Final = "divergence"
-FINAL: Final = "final"
+FINAL: Final = pa.array([PHASE_FINAL, PHASE_EACH_NODE])
 
 _KINDS: Final = {"r": 0, "read": 0, "append": 1}
 _SCHEMA: Final = pa.schema(
@@ -41,9 +43,17 @@ _SCHEMA: Final = pa.schema(
         pa.field("value", pa.int64(), nullable=False),
         pa.field("text", pa.string()),
         pa.field("invoke", pa.int64(), nullable=False),
+        pa.field("answered", pa.int8(), nullable=False),
     ]
 )
-"""One row a micro-operation of a final read; lists are in `text` as JSON, and so is nil."""
+"""One row a micro-operation of a final read, be it `answered` or not; lists are in `text` as JSON, and so is nil."""
+
+
+def _marked(batch: pa.RecordBatch) -> Bools:
+    """Which operations are said to be final reads."""
+    phases = pc.is_in(batch.column("phase").cast(pa.string()), FINAL)
+    found: Bools = phases.to_numpy(zero_copy_only=False)
+    return found
 
 
 def _course(batch: pa.RecordBatch) -> Findings:
@@ -54,8 +64,7 @@ def _course(batch: pa.RecordBatch) -> Findings:
     other |= (operations.mop_start == operations.mop_stop) & ~operations.named(("r", "read"))
     other &= operations.outcome != FAIL
     ended = np.where(operations.complete == NEVER, operations.invoke, operations.complete)
-    phases = pc.equal(batch.column("phase"), FINAL).fill_null(False).to_numpy(zero_copy_only=False)[operations.row]
-    figures = {"final": int(phases.sum()), "appends": int((mops.kind == 1).sum())}
+    figures = {"final": int(_marked(batch)[operations.row].sum()), "appends": int((mops.kind == 1).sum())}
     return Findings(figures=figures, highest={"last": int(ended[other].max(initial=-1))})
 
 
@@ -69,39 +78,45 @@ class ConvergenceFlow:
     columns: tuple[str, ...] = (*COLUMNS, "phase", "node")
     schema: pa.Schema = _SCHEMA
     keys: tuple[str, ...] = OBJECT
-    order: tuple[str, ...] = ("node", "invoke")
+    order: tuple[str, ...] = ("node", "answered", "invoke")
 
     def flatten(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         operations = read_operations(batch)
         if self.after is None:
-            marked = pc.equal(batch.column("phase"), FINAL).fill_null(False).to_numpy(zero_copy_only=False)
-            final = marked[operations.row]
+            final = _marked(batch)[operations.row]
         else:
             final = operations.invoke > self.after
-        mops = read_mops(batch, operations, final & (operations.outcome == OK), _KINDS)
+        mops = read_mops(batch, operations, final, _KINDS)
+        listed = np.where(mops.nil_item, NIL, mops.items)
         kept = np.flatnonzero(mops.kind == 0)
         texts: list[str | None] = [None] * len(kept)
         for place in np.flatnonzero((mops.listed | mops.nil)[kept]).tolist():
             i = kept[place]
-            items = mops.items[mops.list_start[i] : mops.list_stop[i]].tolist()
+            items = listed[mops.list_start[i] : mops.list_stop[i]].tolist()
             shown = (items if self.ordered else sorted(set(items))) if mops.listed[i] else None
             texts[place] = msgspec.json.encode(shown).decode()
         columns: dict[str, Any] = {name: part[kept] for name, part in zip(OBJECT, mops.address, strict=True)}
         columns["node"] = batch.column("node").take(pa.array(operations.row[mops.of[kept]])).cast(pa.string())
         columns |= {"value": mops.value[kept], "text": pa.array(texts, pa.string())}
-        return flat(_SCHEMA, columns | {"invoke": operations.invoke[mops.of[kept]]})
+        columns |= {"invoke": operations.invoke[mops.of[kept]]}
+        return flat(_SCHEMA, columns | {"answered": (operations.outcome[mops.of[kept]] == OK).astype(np.int8)})
 
     def judge(self, rows: pa.Table) -> Findings:
         if not rows.num_rows:
             return Findings()
-        named = rows.column("node").is_valid().to_numpy()
-        figures = {"final_reads": rows.num_rows, "without_node": int((~named).sum())}
+        named, answered = rows.column("node").is_valid().to_numpy(), column(rows, "answered") == 1
+        figures = {"final_reads": int(answered.sum()), "without_node": int((answered & ~named).sum())}
         rows = rows.filter(pa.array(named))
         if not rows.num_rows:
             return Findings(figures["final_reads"], figures=figures)
         address = [column(rows, name) for name in OBJECT]
         node = rows.column("node").combine_chunks().dictionary_encode()
         last = np.append(group_starts([*address, node.indices.to_numpy()])[1:], rows.num_rows) - 1
+        answered = column(rows, "answered")[last] == 1
+        figures["unanswered"] = int((~answered).sum())
+        last = last[answered]
+        if not len(last):
+            return Findings(figures["final_reads"], figures=figures)
         text = rows.column("text").combine_chunks().dictionary_encode().indices.fill_null(-1).to_numpy()
         value, invoke = column(rows, "value"), column(rows, "invoke")
         objects = group_starts([part[last] for part in address])
@@ -145,6 +160,9 @@ def _uncompared(part: Findings) -> tuple[str, ...]:
     if not part.figures.get("compared"):
         return ("No object was read from more than one node at the end, so nothing was compared.",)
     doubts = []
+    if silent := part.figures.get("unanswered", 0):
+        objects = "1 object" if silent == 1 else f"{silent} objects"
+        doubts.append(f"Final reads of {objects} were not answered by the node that they went to.")
     if unnamed := part.figures.get("without_node", 0):
         reads = "1 final read" if unnamed == 1 else f"{unnamed} final reads"
         doubts.append(f"The history does not say which node served {reads}.")

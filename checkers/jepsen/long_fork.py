@@ -98,11 +98,21 @@ class LongForkFlow:
             return Findings(unsupported=problems)
         rewritten = _rewritten(rows.filter(pa.array(kind == WRITE)))
         reads = rows.filter(pa.array(kind == READ))
+        problems = unsupported(_named_twice(reads), "this read names a key twice")
+        if problems:
+            return Findings(unsupported=problems)
         figures = {"writes": int((kind == WRITE).sum())}
         lowest = {"rewritten": rewritten} if rewritten is not None else {}
         if not reads.num_rows:
             return Findings(figures["writes"], figures=figures, lowest=lowest)
         return _judge_reads(reads, self.explain, figures, lowest)
+
+
+def _named_twice(reads: pa.Table) -> Ints:
+    """The reads that name a key twice; its places stand side by side."""
+    columns = [column(reads, name) for name in ("invoke", *OBJECT)]
+    same: Ints = columns[0][1:][np.all([part[1:] == part[:-1] for part in columns], axis=0)]
+    return same
 
 
 def _rewritten(writes: pa.Table) -> int | None:
@@ -200,12 +210,15 @@ def judge_long_fork(source: Source, engine: Engine, options: CheckOptions) -> Ve
     wanted = int_setting(options, "group-size")
     if not part.figures.get("reads"):
         sizes = {0}
+        doubts += ("No read of several keys succeeded, so nothing was compared.",)
     elif wanted is not None and sizes != {wanted}:
         doubts += (f"Every read should name {wanted} keys, but there are reads of {' and '.join(map(str, sizes))}.",)
     elif len(sizes) > 1:
         doubts += (f"Reads name different numbers of keys ({min(sizes)} to {max(sizes)}), so groups can't be told.",)
     elif sizes == {1}:
         doubts += ("Reads name one key each, and one key alone shows no order of two writes.",)
+    elif part.figures["reads"] == part.figures["groups"]:
+        doubts += ("No group of keys was read twice, so no two reads were compared.",)
     details = {"group_size": max(sizes)} if len(sizes) == 1 else {}
     return conclude("long-fork", source, engine, part, _SENTENCES, doubts, details)
 

@@ -124,6 +124,9 @@ def test_a_read_of_a_set_shows_no_element_that_is_nil(tmp_path: Path) -> None:
 
 WRITES = edn(("write", "1", "1"), ("write", "2", "2"))
 PLAIN_READS = edn(("write", "1", "1"), ("read", "nil", "1"))
+TRANSFER = ("transfer", "{:from 1 :to 2 :amount 3}", "{:from 1 :to 2 :amount 3}")
+FORK_WRITES = (("txn", "[[:w 1 1]]", "[[:w 1 1]]"), ("txn", "[[:w 2 1]]", "[[:w 2 1]]"))
+FORK_READ = ("txn", "[[:r 1 nil] [:r 2 nil]]", "[[:r 1 1] [:r 2 nil]]")
 
 
 @pytest.mark.parametrize(
@@ -137,6 +140,11 @@ PLAIN_READS = edn(("write", "1", "1"), ("read", "nil", "1"))
         ("change-feed", PLAIN_READS),
         ("catalog", PLAIN_READS),
         ("long-fork", PLAIN_READS),
+        ("long-fork", edn(*FORK_WRITES)),
+        ("long-fork", edn(*FORK_WRITES, FORK_READ)),
+        ("bank", edn(TRANSFER)),
+        ("bank", edn(("read", "nil", "{}"), ("read", "nil", "{}"))),
+        ("bank", edn(("read", "nil", "{1 5 2 5}"), TRANSFER)),
         ("set", edn(("add", "1", "1"), ("read", "nil", "nil"))),
         ("set-full", edn(("add", "1", "1"))),
         ("convergence", PLAIN_READS),

@@ -8,10 +8,13 @@ import pytest
 
 from checkers.engines.local import LocalEngine
 from checkers.importers.detect import open_source
+from checkers.jepsen.bank import BankKernel, _Reader
 from checkers.models import MODELS
 from checkers.options import CheckOptions
 from checkers.verdict import Verdict
 from harness.errors import UserError
+from harness.history.table import to_table
+from harness.ops import Mop, Op
 
 
 def judge(tmp_path: Path, model: str, edn: str, **settings: str) -> Verdict:
@@ -106,6 +109,35 @@ def test_bank_names_accounts_and_totals(tmp_path: Path) -> None:
     assert "sum to 9, not to 10" in verdict.anomalies["wrong-total"][0].message
     assert "account :b with -1" in verdict.anomalies["negative-value"][0].message
     assert judge(tmp_path, "bank", history, accounts=":a").counts["unexpected-key"] == 3
+
+
+def test_long_fork_refuses_a_read_that_names_a_key_twice(tmp_path: Path) -> None:
+    """Its two answers were taken for those of two keys."""
+    history = ops("txn nil ok [[:r 1 1] [:r 1 nil]]", "txn nil ok [[:r 1 nil] [:r 1 1]]")
+    with pytest.raises(UserError, match="event 0: this read names a key twice"):
+        judge(tmp_path, "long-fork", history)
+
+
+def test_bank_of_one_read_is_judged_by_a_total_that_is_set(tmp_path: Path) -> None:
+    once = ops("read nil ok {1 5 2 5}", "read nil ok {}")
+    assert judge(tmp_path, "bank", ops("read nil ok {1 5 2 5}"), total="10").valid is True
+    assert judge(tmp_path, "bank", once).counts == {"wrong-total": 1}, "what shows nothing does not say the total"
+
+
+def test_a_read_of_no_account_is_of_no_bank_that_anybody_knows(tmp_path: Path) -> None:
+    """It was taken for one of the bank 0, in which every read then showed 0."""
+    shown = ("{1 5 2 5}", "{1 5 2 5}", "{}")
+    asked = "{:process 0 :type :invoke :f :read :value [5 nil]} {:process 0 :type :ok :f :read :value [5 SHOWN]}"
+    with pytest.raises(UserError, match="event 4: this read is no map of accounts"):
+        judge(tmp_path, "bank", "\n".join(asked.replace("SHOWN", each) for each in shown))
+
+
+def test_bank_totals_of_any_size_meet_in_any_batch() -> None:
+    """What most reads of other batches show may need more bits than all balances of a batch."""
+    call = Op("invoke", 0, "read", index=0)
+    (batch,) = to_table([call, call.complete("ok", mops=(Mop("r", 1, 5),), index=1)]).to_batches()
+    kernel = BankKernel(_Reader({}, 0, False), None, {0: 2**64}, None, False, 1)
+    assert kernel(batch).counts["wrong-total"] == 1
 
 
 def test_queue_counts_every_element(tmp_path: Path) -> None:
