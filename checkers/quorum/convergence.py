@@ -3,8 +3,8 @@
 Final reads are those that began after the last write had ended and, where a history marks any, are of the phases
 `final` and `each-node`. Of each replica and cell the last that covers it counts, and a row that its page does not list
 is absent there. Whose replica a read shows is who answered it, if the history says that one did, else its node. An
-answer that was made of several says nothing about any. A partition that was not read from as many replicas as it has is
-not decided.
+answer that was made of several, or may have been by its level, says nothing about any. A partition that was not read
+from as many replicas as it has, or from two where the history does not say how many, is not decided.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _TOO_MANY: Final = f"Final reads cover more than {MOST_TOUCHES} cells, so some p
 @dataclass(frozen=True, slots=True)
 class QuorumConvergence:
     """The kernel. Final reads began after event `after` and, if they are `marked`, are said to be final; `replicas`
-    says by place how many a partition has (0: not stated)."""
+    says by place how many a partition has."""
 
     marked: bool
     after: int

@@ -135,8 +135,9 @@ def _unwritten(speaker: Speaker, finding: Finding) -> tuple[str, Steps]:
         "never": "which no operation wrote",
         "failed": "which was written by an operation that failed, so it never took effect",
         "later": "whose write began only after that read had ended",
+        "own": "which the same operation wrote only afterwards",
     }[finding.facts["why"]]
-    by = f" (process {speaker.rows[writer]['process']}'s)" if writer >= 0 else ""
+    by = f" (process {speaker.rows[writer]['process']}'s)" if writer not in (-1, reader) else ""
     return f"{said}, {why}{by}.", ()
 
 

@@ -161,9 +161,9 @@ def _unwritten(table: QuorumTable, place: int) -> Finding:
     page = int(_page_of(table, place))
     shown, cell = int(table.pages.shown[place]), int(table.pages.cell[place])
     why = "never" if shown < 0 else "failed" if table.mutations.failed[shown] else "later"
-    reader = int(table.pages.invoke[page])
-    facts = {"shown": _seen(table, page, cell, place), "why": why}
-    return Finding(UNWRITTEN, reader, cell_key(table.cells, cell), (reader, _writer(table, place)), facts)
+    reader, writer = int(table.pages.invoke[page]), _writer(table, place)
+    facts = {"shown": _seen(table, page, cell, place), "why": "own" if writer == reader else why}
+    return Finding(UNWRITTEN, reader, cell_key(table.cells, cell), (reader, writer), facts)
 
 
 def _torn(table: QuorumTable, page: int, place: int, touch: int) -> Finding:

@@ -26,15 +26,20 @@ from harness.levels import LEVELS, binds, read_replication
 Place: TypeAlias = tuple[str | None, str | None, str | None]
 """Level, data centre and replication of an operation, as the history has them."""
 
-Answer: TypeAlias = tuple[str | None, str | None]
-"""Replicas and node of an operation, as the history has them."""
+Answer: TypeAlias = tuple[str | None, str | None, str | None]
+"""Replicas, node and level of an operation, as the history has them."""
 
 PHASE_FINAL: Final = "final"
 PHASE_EACH_NODE: Final = "each-node"
 """Final reads that went to one node each."""
 
 _PLACE: Final = ("mode", "data_centre", "replication")
-_ANSWER: Final = ("replicas", "node")
+_ANSWER: Final = ("replicas", "node", "mode")
+_OF_SEVERAL: Final = frozenset(LEVELS) - {"ONE", "LOCAL_ONE"}
+"""Levels at which more than one replica answers, where there are more."""
+
+_LEAST: Final = 2
+"""So many replicas there are where nobody says how many: of fewer none would ask whether they agree."""
 
 
 def _possible_factors(centres: tuple[str, ...]) -> tuple[dict[str, int], ...]:
@@ -47,9 +52,9 @@ def _possible_factors(centres: tuple[str, ...]) -> tuple[dict[str, int], ...]:
 @dataclass(frozen=True, slots=True)
 class Reading:
     """`places` are those of operations that succeeded and `binding[i, j]` says whether what was done at place i must be
-    seen at place j; `answers` says for each pair of (replicas, node) of an operation whose answer it was, None if that
-    was made of several, and `nodes` are all that are named so. Final reads are marked by their phase if `marked`, else
-    they began after event `last`, the last of anything but reads."""
+    seen at place j; `answers` says for each (replicas, node, level) of an operation whose answer it was, None if it may
+    have been made of several, and `nodes` are all that are named so. Final reads are marked by their phase if `marked`,
+    else they began after event `last`, the last of anything but reads."""
 
     places: tuple[Place, ...]
     binding: npt.NDArray[np.bool_]
@@ -74,12 +79,13 @@ class Reading:
 
     def _node_codes(self) -> dict[tuple[str | None, ...], int]:
         code = {name: number for number, name in enumerate(self.nodes)}
-        return {pair: code[name] for pair, name in self.answers.items() if name is not None}
+        return {answer: code[name] for answer, name in self.answers.items() if name is not None}
 
     @property
     def replicas(self) -> tuple[int, ...]:
-        """By place, how many replicas a partition has; 0 where the history does not say."""
-        return tuple(0 if factors is None else sum(read_replication(factors).values()) for _, _, factors in self.places)
+        """By place, how many replicas a partition has; two at least where the history does not say."""
+        stated = [None if factors is None else read_replication(factors) for _, _, factors in self.places]
+        return tuple(_LEAST if factors is None else sum(factors.values()) for factors in stated)
 
 
 def is_quorum_history(source: Source) -> bool:
@@ -137,10 +143,10 @@ def _distinct(rows: pa.RecordBatch, names: tuple[str, ...]) -> frozenset[Any]:
     return frozenset(tuple(row.values()) for row in texts.group_by(list(names)).aggregate([]).to_pylist())
 
 
-def _answerer(replicas: str | None, node: str | None) -> str | None:
-    """Whose replica an answer shows: the one that is stated, else the node; None if several made it."""
+def _answerer(replicas: str | None, node: str | None, level: str | None) -> str | None:
+    """Whose replica an answer shows: the one that is stated, else the node; None if several may have made it."""
     if replicas is None:
-        return node
+        return None if str(level).upper() in _OF_SEVERAL else node
     return None if "," in replicas else replicas
 
 

@@ -360,11 +360,22 @@ def cell_key(cells: Cells, cell: int) -> Key:
 
 def garbage(table: QuorumTable) -> Ints:
     """The cells of pages (places in `pages.cell`) with values that nobody can have written: of no write, of one that
-    failed, or of one that had not begun when the read ended."""
+    failed, of one that had not begun when the read ended, or of one that the same operation did later."""
     pages, mutations = table.pages, table.mutations
     of = np.repeat(np.arange(len(pages.invoke)), np.diff(pages.begin))
-    known = pages.shown >= 0
+    known = np.flatnonzero(pages.shown >= 0)
     problems: Any = pages.shown == UNWRITTEN
     writer = pages.shown[known]
     problems[known] = mutations.failed[writer] | (mutations.invoke[writer] >= pages.complete[of[known]])
+    own = known[mutations.invoke[writer] == pages.invoke[of[known]]]
+    problems[own[_of_own_future(table.rows, pages.row[own])]] = True
     return np.flatnonzero(problems)
+
+
+def _of_own_future(rows: Columns, read: Ints) -> Bools:
+    """Which of some rows, reads of what their own operation writes, stand before that write."""
+    write = np.flatnonzero((rows["kind"] == WRITE) & np.isin(rows["invoke"], rows["invoke"][read]))
+    version, count = together([rows[name][np.concatenate((read, write))] for name in (*ADDRESS, "invoke", "value")])
+    written = np.zeros(count, np.int64)
+    written[version[len(read) :]] = rows["place"][write]
+    return rows["place"][read] < written[version[: len(read)]]

@@ -100,6 +100,24 @@ def test_answers_of_several_replicas_show_none_of_them(tmp_path):
         assert check(path, "convergence", engine="local").valid == valid
 
 
+@pytest.mark.parametrize(
+    ("level", "valid"), [("QUORUM", "unknown"), ("all", "unknown"), ("LOCAL_ONE", True), (None, True)]
+)
+def test_a_level_of_several_replicas_shows_none_of_them(verdict, level, valid):
+    """Who coordinates such a read shows what all have together, and so does the next who does."""
+    stated = {} if level else {"replication": None}
+    calls = (*WRITES, *reads(((A, 1),), ((A, 1),), ((A, 1),), level=level))
+    assert verdict([replace(call, **stated) for call in calls]).valid == valid
+
+
+def test_a_partition_read_from_one_replica_is_not_decided_however_many_there_are(verdict):
+    calls = [*WRITES, *reads(((A, 1),), ((A, 1),))]
+    calls += [replace(write(4, 40, ((A, 7),)), partition=1), replace(final(20, "n0", ((A, 7),)), partition=1)]
+    one = [replace(call, replication=None) for call in calls]
+    assert verdict(one).valid == "unknown"
+    assert verdict([*one, replace(one[-1], begin=30, end=31, node="n1")]).valid is True
+
+
 def diverges(calls):
     """By definition: the last final page of each replica, cell by cell."""
     held = {}

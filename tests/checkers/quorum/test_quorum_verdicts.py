@@ -166,6 +166,21 @@ def test_what_nobody_wrote_is_wrong_in_every_model(verdict):
     assert verdict((W1, failed, retried, read(8, ((A, 8), (B, 2)))), "durable-rows").valid is True
 
 
+def test_a_value_that_its_own_operation_wrote_later_was_not_there(tmp_path):
+    """It was taken for one that somebody had written by then."""
+    mixed = write(4, 110, ((A, 8),), shown=((A, 8),))
+    for model in JUDGED:
+        for first, counts in (("w", {}), ("r", {"unwritten-value": 1})):
+            events = events_of((W1, mixed))
+            told = sorted(events[-1].mops, key=lambda mop: mop.f != first)
+            path = tmp_path / "history.parquet"
+            write_parquet([*events[:-1], msgspec.structs.replace(events[-1], mops=tuple(told))], path)
+            found = check(path, model, engine="local")
+            assert found.counts == counts, (model, first)
+            if counts:
+                assert "wrote only afterwards." in found.anomalies["unwritten-value"][0].message
+
+
 REFUSED = {
     "same timestamp": (W1, replace(W2, ts=100)),
     "one cell twice": (write(0, 1, ((A, 1),), gone=((0, 0),)),),
