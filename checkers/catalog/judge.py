@@ -91,7 +91,7 @@ def judged(calls: list[Call], explain: int, budget_ns: int, most_work: int) -> F
         counts=counts,
         kept=earliest(found, explain),
         reasons=doubts,
-        figures=_figures(calls) | {"steps": work},
+        figures=_figures(calls) | {"answered": sum(call.complete != NEVER for call in shapes), "steps": work},
     )
 
 
@@ -136,5 +136,9 @@ def judge_catalog(source: Source, engine: Engine, options: CheckOptions) -> Verd
     budget_s = int_setting(options, "ddl-budget") or DDL_BUDGET_S
     flow = CatalogFlow(options.explain, budget_s * 1_000_000_000, int(options.time_limit_s * _STEPS_PER_S))
     part = run_flow(engine, source, flow, partial(merged, explain=options.explain), expanded=EXPANDED)
-    doubts = () if part.ops else ("No operation of the history is of a catalog.",)
+    doubts: tuple[str, ...] = ()
+    if not part.ops:
+        doubts = ("No operation of the history is of a catalog.",)
+    elif not part.figures["answered"]:
+        doubts = ("No operation on the catalog was answered.",)
     return conclude("catalog", source, engine, part, SENTENCES, doubts)

@@ -1,8 +1,8 @@
 """Rows whose columns come and go: which cells operations on them read and wrote.
 
-A read or write asks for a column by a wish, a number below 0, and its answer says the id of the column that it got. A
-write without answer has only its wish. Values are unique: whoever reads one says which column it went to. What nobody
-ever read may as well never have been written, and is left out.
+A read or write asks for a column by a wish, a number below 0, and its answer says the id of the column that it got; one
+that does not is refused. A write without answer has only its wish. Values are unique: whoever reads one says which
+column it went to. What nobody ever read may as well never have been written, and is left out.
 
 A `scan` reads a cell of each of its rows. An `erase` of a row that was there (value 1), or of which nobody knows
 whether it was carried out, writes nil to every cell of the row that anybody ever read or wrote; one that found no row
@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkers.columns.codes import NEVER, NIL, READ, UNSUPPORTED, WRITE, Ints, began_as
+from checkers.columns.codes import CAS, NEVER, NIL, READ, UNSUPPORTED, WRITE, Ints, began_as
 from checkers.columns.grouping import group, slices
 from checkers.columns.projection import FLAT, Flat, Projection, concatenated, flatten, part_of
 from checkers.columns.rows import flat as record_batch
@@ -87,8 +87,12 @@ def _one_by_one(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _cells(rows: Flat, initial: int | None) -> Flat:
     """Of rows in order of partition and invocation what was done to cells, in order of invocation."""
     table, partition, row, _ = rows.address
-    column, erasing = _columns(rows), rows.kind == ERASE
-    rows = rows._replace(address=(table, partition, row, column))
+    column = _columns(rows)
+    nowhere = np.isin(rows.kind, (READ, WRITE, CAS)) & (column < 0)
+    kind = np.where(nowhere & (rows.complete != NEVER), UNSUPPORTED, rows.kind)
+    # Any cell may be the one that a write of nil without answer unset.
+    erasing = (kind == ERASE) | ((kind == WRITE) & nowhere & (rows.value == NIL))
+    rows = rows._replace(address=(table, partition, row, column), kind=kind)
     known = part_of(rows, ~erasing & ((column >= 0) | (rows.kind == UNSUPPORTED)))
     cells = concatenated([known, _erased(part_of(rows, erasing), known)])
     cells = cells._replace(value=began_as(cells.value, initial), expected=began_as(cells.expected, initial))
@@ -101,7 +105,7 @@ def _columns(rows: Flat) -> Ints:
     column = column.copy()
     told = np.flatnonzero((rows.kind == READ) & (column >= 0) & (rows.value != NIL))
     seen: dict[tuple[int, int], int] = {}
-    lost = np.flatnonzero((rows.kind == WRITE) & (column < 0) & (rows.complete == NEVER))
+    lost = np.flatnonzero(np.isin(rows.kind, (WRITE, CAS)) & (column < 0) & (rows.complete == NEVER))
     if len(lost):
         for place in told.tolist():
             seen.setdefault((int(partition[place]), int(rows.value[place])), int(column[place]))

@@ -62,8 +62,8 @@ def _went_back(told: Sequence[Call]) -> Iterator[Finding]:
     ended = sorted(told, key=lambda call: call.complete)
     newest = list(accumulate(ended, _newer))
     place = 0
-    for call in sorted(told, key=lambda call: call.order):
-        while place < len(ended) and ended[place].complete < call.order:
+    for call in sorted(told, key=lambda call: call.since):
+        while place < len(ended) and ended[place].complete < call.since:
             place += 1
         if place and _version(newest[place - 1]) > _version(call):
             facts = {"was": _version(newest[place - 1]), "now": _version(call)}

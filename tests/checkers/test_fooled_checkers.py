@@ -13,7 +13,7 @@ from checkers.engines.local import LocalEngine
 from checkers.importers.detect import open_source
 from checkers.made.examples import events_of
 from checkers.source import Source
-from checkers.verdict import Validity
+from checkers.verdict import Validity, Verdict
 from harness.errors import UserError
 from harness.history.table import to_table
 
@@ -154,11 +154,21 @@ def test_a_history_that_says_nothing_of_the_promise_is_unknown(tmp_path: Path, m
     assert judged(tmp_path, model, text) == "unknown"
 
 
-def found_in(model: str, text: str) -> set[str]:
-    """The anomalies of a history in the words of `checkers.made.examples`."""
+def test_changes_of_which_none_was_answered_say_nothing_of_a_catalog() -> None:
+    text = "0- 0 info create create(1)=nil\n2- 1 info delete delete(1)=nil\n4-5 2 ok read r(1)=1\n"
+    assert verdict_on("catalog", text).valid == "unknown"
+    assert verdict_on("catalog", text + "6-7 3 ok list table(1,0,2)=7\n").valid is True
+
+
+def verdict_on(model: str, text: str) -> Verdict:
+    """Of a history in the words of `checkers.made.examples`."""
     table = to_table([op.complete(op.type, index=index) for index, op in enumerate(events_of(text))])
-    source = Source(Path("worked"), "journal", table.num_rows, table=table)
-    return set(judge_source(source, model, LocalEngine()).counts)
+    return judge_source(Source(Path("worked"), "journal", table.num_rows, table=table), model, LocalEngine())
+
+
+def found_in(model: str, text: str) -> set[str]:
+    """The anomalies of such a history."""
+    return set(verdict_on(model, text).counts)
 
 
 STALE_IN_ONE_CELL = """

@@ -29,6 +29,7 @@ from checkers.models import MODELS
 from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.verdict import Verdict
+from harness.errors import UserError
 from harness.history.parts import write_history
 from harness.history.table import to_table
 from harness.ops import Mop, Op, read, write
@@ -68,6 +69,11 @@ def test_an_id_that_comes_back_is_found_and_so_is_an_old_schema() -> None:
     assert wrong(shown(0, 2), shown(2, 1, (5, 1))) == {"schema-went-back"}
     at_once = replace_end(shown(0, 2), 4), shown(2, 1, (5, 1))
     assert wrong(*at_once) == set(), "they overlap"
+    old = shown(4, 1, (5, 1))
+    assert wrong(shown(0, 1, (5, 1)), shown(2, 2), old) == {"schema-went-back"}
+    assert wrong(shown(0, 1, (5, 1)), shown(2, 2), Call(4, 1, 5, COLUMN, version=1, columns=old.columns)) == set(), (
+        "bounded"
+    )
 
 
 def replace_end(call: Call, complete: int) -> Call:
@@ -119,6 +125,22 @@ def test_a_write_without_answer_is_of_the_column_that_shows_it() -> None:
     assert "read-of-unwritten" in rows(refused, saw(3, 5)).counts
     zero = wrote(0, None, "info")
     assert rows(zero, saw(None, 5), saw(0, 6)).valid is True, "who read nil did not read a zero"
+
+
+def test_what_else_without_answer_may_have_gone_to_a_column() -> None:
+    compared = replace(cell(read(1), -2), f="cas", value=2, expected=1)
+    assert rows(wrote(1, 5), ("info", compared, compared), saw(2, 5)).valid is True
+    assert "read-of-unwritten" in rows(wrote(1, 5), ("fail", compared, compared), saw(2, 5)).counts
+    unset = cell(write(1, None), -2)
+    assert rows(wrote(1, 5), wrote(2, 6), ("info", unset, unset), saw(1, 5), saw(None, 6)).valid is True
+    assert rows(wrote(1, 5), ("info", unset, unset), saw(None, 5), saw(1, 5)).valid is False, "only once"
+
+
+@pytest.mark.parametrize("untold", [wrote(1, None), ("ok", cell(read(1), -2), cell(read(1), -2))])
+def test_an_answer_that_does_not_say_the_column_is_refused(untold: tuple[str, Mop, Mop]) -> None:
+    """What was acknowledged and lost was left out, and valid."""
+    with pytest.raises(UserError, match="can't judge it"):
+        rows(wrote(7, 5), untold, saw(7, 5))
 
 
 def erased(there: int | None = 1, outcome: str = "ok") -> tuple[str, Mop, Mop]:
