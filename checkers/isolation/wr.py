@@ -119,6 +119,12 @@ def _judge_external(mops, transaction, row, writers, final):
 
 
 @kernel
+def _wrote_before(mops, begin, row):
+    """Whether what a read shows was written between `begin` and it."""
+    return (mops.write[begin:row] & (mops.version[begin:row] == mops.version[row])).any()
+
+
+@kernel
 def _match(mops, writers, own_row, matched):
     problem, witness = matched.problem, matched.witness
     for transaction in range(mops.status.shape[0]):
@@ -135,8 +141,7 @@ def _match(mops, writers, own_row, matched):
                 problem[row], witness[row] = _judge_own(mops, row, own_row[key])
                 mine = writers.transaction[mops.version[row]] == transaction
                 if problem[row] == NOT_MY_OWN_WRITE and mine:
-                    earlier = writers.row[mops.version[row]] < row
-                    problem[row] = NOT_MY_LAST_WRITE if earlier else FUTURE_READ
+                    problem[row] = NOT_MY_LAST_WRITE if _wrote_before(mops, begin, row) else FUTURE_READ
                 continue
             problem[row], witness[row], matched.source[row] = _judge_external(
                 mops, transaction, row, writers, matched.final

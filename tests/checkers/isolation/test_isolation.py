@@ -211,6 +211,14 @@ def test_names_the_anomaly_and_says_why(name, tmp_path):
         assert step["why"]
 
 
+def test_a_value_written_before_and_after_it_was_read_is_no_future_one(tmp_path):
+    """It was said to have been written only afterwards."""
+    mops = [("w", 1, 1), ("w", 1, 2), ("r", 1, 1), ("w", 1, 1)]
+    verdict = check(save([(0, "ok", mops)], tmp_path), "isolation", engine="local")
+    assert verdict.counts == {"NotMyLastWrite": 1}
+    assert "although it had written 2 there since" in verdict.anomalies["NotMyLastWrite"][0].message
+
+
 def save(transactions, folder):
     events = []
     for number, (session, status, mops) in enumerate(transactions):
