@@ -92,6 +92,7 @@ APART = {
             *(f"0 write [2 {{{key} 1}}]" for key in (1, 2)),
             "1 read [1 [[:r 1 nil] [:r 2 nil]]] => [1 [[:r 1 1] [:r 2 nil]]]",
             "1 read [2 [[:r 1 nil] [:r 2 nil]]] => [2 [[:r 1 nil] [:r 2 1]]]",
+            "1 read [1 [[:r 1 nil] [:r 2 nil]]] => [1 [[:r 1 1] [:r 2 1]]]",
         ),
         history(
             *(f"0 write [1 {{{key} 1}}]" for key in (1, 2)),
