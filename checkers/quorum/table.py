@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from checkers.columns.codes import FAIL, NIL, OK, READ, WRITE, Ints
+from checkers.columns.codes import FAIL, NEVER, NIL, OK, READ, WRITE, Ints
 from checkers.columns.dense import together
 from checkers.columns.mops import ADDRESS, Columns, selected, unsupported_rows
 from checkers.columns.spans import spread
@@ -376,6 +376,6 @@ def _of_own_future(rows: Columns, read: Ints) -> Bools:
     """Which of some rows, reads of what their own operation writes, stand before that write."""
     write = np.flatnonzero((rows["kind"] == WRITE) & np.isin(rows["invoke"], rows["invoke"][read]))
     version, count = together([rows[name][np.concatenate((read, write))] for name in (*ADDRESS, "invoke", "value")])
-    written = np.zeros(count, np.int64)
-    written[version[len(read) :]] = rows["place"][write]
+    written = np.full(count, NEVER)
+    np.minimum.at(written, version[len(read) :], rows["place"][write])
     return rows["place"][read] < written[version[: len(read)]]
