@@ -64,6 +64,7 @@ _REGISTER: Final[Mapping[str, tuple[InjectedTxn, ...]]] = {
     "G-nonadjacent-item": _overlapping("w:x:1", "r:x: r:y:1", "w:y:1", "r:y: r:x:1"),
     "G2-item": _overlapping("r:x: w:y:1", "r:y: w:x:1"),
     "internal": _overlapping("w:x:1 r:x:2", "w:x:2"),
+    "future-read": _overlapping("r:x:1 w:x:1"),
     "lost-update": _overlapping("w:x:1", "r:x:1 w:x:2", "r:x:1 w:x:3"),
     "cyclic-versions": _successive("w:x:1", "w:x:2", "r:x:1", "r:x:2", "r:x:1"),
 }

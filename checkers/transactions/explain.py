@@ -114,8 +114,9 @@ def _internal(speaker: TxnSpeaker, finding: Finding) -> str:
 def _future_read(speaker: TxnSpeaker, finding: Finding) -> str:
     (op,) = finding.ops
     value = speaker.mop_value(op, finding.facts["mop"])
+    verb = "wrote" if speaker.is_register(op, op, finding.key) else "appended"
     return (
-        f"{speaker.began(op)} read {value} from {speaker.speaker.key(finding.key)} before it appended that. "
+        f"{speaker.began(op)} read {value} from {speaker.speaker.key(finding.key)} before it {verb} that. "
         "Nothing can be read before it is written."
     )
 

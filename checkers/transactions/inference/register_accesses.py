@@ -43,8 +43,9 @@ G1B: Final = 2
 LOST_UPDATE: Final = 3
 CYCLIC_VERSIONS: Final = 4
 UNWRITTEN: Final = 5
+FUTURE_READ: Final = 6
 
-CLASSES: Final = ("internal", "G1a", "G1b", "lost-update", "cyclic-versions", "unwritten")
+CLASSES: Final = ("internal", "G1a", "G1b", "lost-update", "cyclic-versions", "unwritten", "future-read")
 """By anomaly code; `unwritten` reads (a value that no transaction wrote, such as a first value set before the history)
 are counted but are no anomaly."""
 
@@ -401,7 +402,7 @@ def link_registers(batch, by_key, flags, out):
     scratch: the transaction that touched each key last, its last micro-operation on it, its last write and its external
     read (or -1)."""
     for row in range(batch.offsets.shape[0] - 1):
-        txn, clash = batch.first_txn + row, False
+        txn, clash, foreseen = batch.first_txn + row, False, False
         for mop in range(batch.offsets[row], batch.offsets[row + 1]):
             key = batch.key[mop]
             known = by_key[key]
@@ -419,6 +420,11 @@ def link_registers(batch, by_key, flags, out):
                     record(out, INTERNAL, txn, key, (txn, mop - batch.offsets[row], -1, -1))
             else:
                 flags[mop] = FINAL
+                # A later read that shows what is yet to be written is `internal`, for it does not show what came last.
+                shown = known[3] >= 0 and batch.value[known[3]] == batch.value[mop]
+                if shown and batch.outcome[row] == OK and not foreseen:
+                    foreseen = True
+                    record(out, FUTURE_READ, txn, key, (txn, mop - batch.offsets[row], -1, -1))
                 if known[2] >= 0:
                     flags[known[2]] = 0
                 elif known[3] >= 0:

@@ -141,7 +141,10 @@ def register_anomalies(history: list[Txn], sources: int) -> tuple[set[str], Kind
     for i, txn in enumerate(history):
         if txn.outcome == "ok" and _internal(txn, False):
             anomalies.add("internal")
-        for _, key, value in _reads(txn):
+        for place, key, value in _reads(txn):
+            first = all(k != key for _, k, _ in txn.mops[:place])
+            if first and (key, value) in [(k, v) for _, k, v in _writes(txn)]:
+                anomalies.add("future-read")
             for j, other in enumerate(history):
                 theirs = [v for _, k, v in _writes(other) if k == key]
                 if value in theirs and other.outcome == "fail":

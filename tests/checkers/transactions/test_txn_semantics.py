@@ -126,6 +126,18 @@ REGISTERS: dict[str, tuple[list[Txn], set[str]]] = {
         set(),
     ),
     "others may not": (together(("ok", (("w", 1, 1), ("w", 1, 2))), ("ok", (("r", 1, 1),))), {"G1b"}),
+    "a transaction may not read what it is yet to write": (
+        [after(0, ("r", 1, 1), ("w", 1, 1)), after(1, ("r", 1, 1))],
+        {"future-read"},
+    ),
+    "nor what it is yet to write after something else": (
+        [after(0, ("r", 1, 2), ("w", 1, 1), ("w", 1, 2)), after(1, ("r", 1, 2))],
+        {"future-read"},
+    ),
+    "nor what it writes over itself": (
+        [after(0, ("r", 1, 1), ("w", 1, 1), ("w", 1, 2)), after(1, ("r", 1, 2))],
+        {"future-read"},
+    ),
     "aborted writes may not be read": (
         together(("fail", (("w", 1, 1),)), ("ok", (("r", 1, 1),))),
         {"G1a"},
