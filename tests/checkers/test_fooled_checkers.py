@@ -122,6 +122,14 @@ def test_a_read_of_a_set_shows_no_element_that_is_nil(tmp_path: Path) -> None:
         assert judged(tmp_path, "lin-set", edn(*two, ("read", "nil", shown))) is None
 
 
+def test_a_read_of_a_set_shows_each_element_once(tmp_path: Path) -> None:
+    """What it shows twice was taken for one element."""
+    two = (("add", "1", "1"), ("add", "2", "2"))
+    for shown in ("[1 1 2]", "[2 1 2]", "[1 2 1 2]"):
+        assert judged(tmp_path, "lin-set", edn(*two, ("read", "nil", shown))) is False
+    assert judged(tmp_path, "lin-set", edn(two[0], ("read", "nil", "[1 1]"))) is False
+
+
 WRITES = edn(("write", "1", "1"), ("write", "2", "2"))
 PLAIN_READS = edn(("write", "1", "1"), ("read", "nil", "1"))
 TRANSFER = ("transfer", "{:from 1 :to 2 :amount 3}", "{:from 1 :to 2 :amount 3}")

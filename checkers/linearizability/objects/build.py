@@ -165,7 +165,8 @@ def _names(ids: Ints, values: Ints) -> dict[int, int | None]:
 
 
 def _with_members(rows: Columns) -> tuple[Columns, Ints]:
-    """The operations alone, and the members read as (object number, value, row of the read), each once."""
+    """The operations alone, and the members read as (object number, value, row of the read), as often as it shows them:
+    what it shows twice is the state of no set."""
     inner = rows["kind"] == ELEMENT
     ops, elements = taken(rows, ~inner), taken(rows, inner)
     kind = np.where(ops["kind"] == NIL_READ, MEMBERS, ops["kind"])
@@ -177,9 +178,7 @@ def _with_members(rows: Columns) -> tuple[Columns, Ints]:
     at, which = spread(start, start + ops["value"][reads])
     of = reads[which]
     _, key = np.unique(ops["object"], return_inverse=True)
-    members = np.stack((key[of], elements["value"][at], of), axis=1) if len(of) else np.empty((0, 3), np.int64)
-    _, once = np.unique(together(list(members.T))[0], return_index=True)
-    return ops, members[once]
+    return ops, np.stack((key[of], elements["value"][at], of), axis=1) if len(of) else np.empty((0, 3), np.int64)
 
 
 def _first_of(elements: Columns, ops: Columns, reads: Ints) -> Ints:

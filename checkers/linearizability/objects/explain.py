@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -239,6 +240,8 @@ class _Teller:
             [f"it shows {listed(unexpected[:_NAMED], len(unexpected) - _NAMED)} that was not in"] if unexpected else []
         )
         parts += [f"it does not show {listed(missed[:_NAMED], len(missed) - _NAMED)} that was in"] if missed else []
+        twice = [self._shown(value) for value, times in Counter(seen).items() if times > 1]
+        parts += [f"it shows {listed(twice[:_NAMED], len(twice) - _NAMED)} more than once"] if twice else []
         return " and ".join(parts)
 
     def _why_registers(self, mops: Sequence[Mapping[str, Any]], state: Sequence[Any]) -> str:

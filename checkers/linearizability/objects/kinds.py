@@ -54,8 +54,9 @@ class QueueColumns(NamedTuple):
 
 
 class SetColumns(NamedTuple):
-    """Of sets. By row: `members[first:last]` are the elements that it shows, sorted, if it is a read. By element:
-    `removed` is 1 if it is ever removed, `last_lacking` the last invocation of a read without it, or -1."""
+    """Of sets. By row: `members[first:last]` are the elements that it shows, sorted, if it is a read; what it shows
+    twice is there twice. By element: `removed` is 1 if it is ever removed, `last_lacking` the last invocation of a read
+    without it, or -1."""
 
     first: Ints
     last: Ints

@@ -103,7 +103,7 @@ def _answer(random: Random, model: str, call: Call, state: Any, wrong: bool) -> 
         seen = random.choice((None, 1, 2, 3)) if wrong else state[place] if state else None
         return (f, given, seen), state if wrong or not state else (*state[:place], *state[place + 1 :])
     if f == "r":
-        odd = {"lin-set": frozenset(random.sample(range(1, 4), 2)), "kv-append": _odd_text(random, state)}.get(model)
+        odd = {"lin-set": _odd_members(random, state), "kv-append": _odd_text(random, state)}.get(model)
         return (f, given, odd if wrong else state), state
     if model == "multi-register":
         now, seen_mops = list(state), []
@@ -116,6 +116,13 @@ def _answer(random: Random, model: str, call: Call, state: Any, wrong: bool) -> 
         return (f, asked, tuple(seen_mops)), tuple(now)
     after = list(OBJECTS[model][1](state, call))
     return (f, given, None), after[0] if after and not wrong else state
+
+
+def _odd_members(random: Random, state: Any) -> Any:
+    """Members that are not the set's, unless by chance; or those with one of them twice."""
+    one, other = random.sample(range(1, 4), 2)
+    twice = one > other and isinstance(state, frozenset) and state
+    return (*sorted(state), min(state)) if twice else frozenset((one, other))
 
 
 def _odd_text(random: Random, state: Any) -> str:
