@@ -123,14 +123,16 @@ def _flag(options: CheckOptions, name: str, default: bool) -> bool:
 
 
 def verdict_of(model: str, source: Source, engine: Engine, consistency: str, found: Found) -> Verdict:
-    """Invalid if an anomaly was found that the consistency model prohibits; unknown if nothing relates any two
-    transactions, for then there is nothing to judge, and if reads found what can't have been there, of which Elle
-    concludes nothing."""
+    """Invalid if an anomaly was found that the consistency model prohibits; unknown if it prohibits none, if nothing
+    relates any two transactions, for then there is nothing to judge, and if reads found what can't have been there, of
+    which Elle concludes nothing."""
     counts = {name: found.counts[name] for name in sorted(found.counts, key=_rank)}
     prohibited = prohibited_anomalies(consistency)
     allowed = [name for name in counts if name not in prohibited]
     valid: Validity = len(allowed) == len(counts)
     reason = None
+    if not prohibited:
+        valid, reason = "unknown", f"No anomaly that is looked for rules out {consistency}, so nothing could refute it."
     if valid is True and found.orderless:
         valid, reason = "unknown", "No transaction depends on another or follows it, so there is nothing to judge."
     if valid is True and not found.whole:

@@ -13,6 +13,7 @@ from checkers.made.transactions import TxnShape, write_txn_history
 from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.transactions.judge import judge_list_append, judge_rw_register
+from checkers.transactions.lattice import MODELS, prohibited_anomalies
 from checkers.verdict import Verdict
 
 JUDGES = {"list-append": judge_list_append, "rw-register": judge_rw_register}
@@ -39,6 +40,14 @@ def test_each_injected_anomaly_is_found_and_explained(model, anomaly):
     for step in example.steps:
         assert step["source"] != step["target"]
         assert step["why"]
+
+
+def test_some_anomaly_refutes_every_model_that_any_rules_out():
+    ruled_out: set[str] = set()
+    for anomaly in INJECTED["list-append"]:
+        verdict = judge("list-append", alone("list-append", anomaly))
+        ruled_out |= {*verdict.rules_out, *verdict.also_rules_out}
+    assert ruled_out == {name for name in MODELS if prohibited_anomalies(name)}
 
 
 @pytest.mark.parametrize("model", JUDGES)

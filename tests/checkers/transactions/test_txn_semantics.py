@@ -239,3 +239,11 @@ def test_the_last_transaction_of_a_session_follows_the_others_whatever_became_of
     assert verdict.counts == {"G-single-item-process": 1}
     (example,) = verdict.anomalies["G-single-item-process"]
     assert "Process 0 ran" in example.message
+
+
+@pytest.mark.parametrize("consistency", ["linearizable", "sequential", "causal", "PRAM", "view-serializable", "1SR"])
+def test_a_model_that_no_anomaly_rules_out_is_unknown(consistency):
+    history = [after(0, append(1, 1)), after(1, read(1)), after(2, read(1, 9, 9, 1))]
+    verdict = judge("list-append", history, consistency)
+    assert verdict.valid == "unknown" and consistency in (verdict.reason or "")
+    assert verdict.counts
