@@ -10,8 +10,17 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from checkers.columns.codes import FAIL, OK, UNSUPPORTED, unsupported
-from checkers.columns.rows import COLUMNS, ClientMops, column, flat, group_starts, read_mops, read_operations
+from checkers.columns.codes import FAIL, OK, UNSUPPORTED, Ints, unsupported
+from checkers.columns.rows import (
+    COLUMNS,
+    ClientMops,
+    Operations,
+    column,
+    flat,
+    group_starts,
+    read_mops,
+    read_operations,
+)
 from checkers.engines.api import Engine
 from checkers.engines.flows import run_flow
 from checkers.explain.conclude import conclude, who
@@ -24,6 +33,8 @@ from harness.columns import FOREIGN_BASE
 
 GENERATE, ATTEMPT = 0, 1
 DUPLICATE: Final = "duplicate-id"
+
+_EMPTY: Final = "{}"
 
 _SCHEMA: Final = pa.schema(
     [
@@ -69,7 +80,10 @@ class UniqueIdsFlow:
         }
         rows = flat(_SCHEMA, columns)
         null = batch.column("mops").is_null().to_numpy(zero_copy_only=False)[operations.row]
-        return pa.concat_batches([rows, _structured(batch, operations, np.flatnonzero(null))])
+        empty = np.flatnonzero(~null & (sizes == 0) & operations.named(("generate",)))
+        return pa.concat_batches(
+            [rows, _empty(operations, empty), _structured(batch, operations, np.flatnonzero(null))]
+        )
 
     def judge(self, rows: pa.Table) -> Findings:
         kind, invoke = column(rows, "kind"), column(rows, "invoke")
@@ -111,8 +125,17 @@ def _text(mops: ClientMops, first: int, size: int) -> str:
         entries = range(first, first + size)
         pairs = [[int(mops.address[1][i]), None if mops.nil[i] else int(mops.value[i])] for i in entries]
         return msgspec.json.encode(sorted(pairs)).decode()
-    items = mops.items[mops.list_start[first] : mops.list_stop[first]].tolist()
+    places = range(mops.list_start[first], mops.list_stop[first])
+    items = [None if mops.nil_item[i] else int(mops.items[i]) for i in places]
     return msgspec.json.encode(items if mops.listed[first] else None).decode()
+
+
+def _empty(operations: Operations, which: Ints) -> pa.RecordBatch:
+    """Operations whose ids are maps without entries, or that gave none."""
+    zeros, ok = np.zeros(len(which), np.int64), operations.outcome[which] == OK
+    columns = {"kind": np.where(ok, GENERATE, ATTEMPT), "partition": zeros, "value": zeros}
+    texts = pa.array([_EMPTY if given else None for given in ok.tolist()], pa.string())
+    return flat(_SCHEMA, columns | {"invoke": operations.invoke[which], "text": texts})
 
 
 def _canonical(text: str | None) -> str | None:
@@ -120,7 +143,7 @@ def _canonical(text: str | None) -> str | None:
     return text and msgspec.json.encode(msgspec.json.decode(text), order="sorted").decode()
 
 
-def _structured(batch: pa.RecordBatch, operations: Any, which: Any) -> pa.RecordBatch:
+def _structured(batch: pa.RecordBatch, operations: Operations, which: Ints) -> pa.RecordBatch:
     """Operations whose ids are maps and the like: those are in the column `value`."""
     named = operations.named(("generate",))[which]
     outcome = operations.outcome[which]
@@ -141,9 +164,18 @@ def judge_unique_ids(source: Source, engine: Engine, options: CheckOptions) -> V
     return conclude("unique-ids", source, engine, part, _SENTENCES, (), details)
 
 
+def _shown(speaker: Speaker, value: Any) -> str:
+    """An id as it is told: a number, a text, nil, or lists and maps of these."""
+    if isinstance(value, list):
+        return f"[{','.join(_shown(speaker, item) for item in value)}]"
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{key} {_shown(speaker, item)}' for key, item in value.items())}}}"
+    return speaker.source.shown(value) if value is None or isinstance(value, int) else str(value)
+
+
 def _duplicate(speaker: Speaker, finding: Finding) -> str:
     facts, ops = finding.facts, finding.ops
-    shown = facts["text"] if facts["text"] is not None else speaker.source.shown(facts["id"])
+    shown = _shown(speaker, facts["id"] if facts["text"] is None else msgspec.json.decode(facts["text"]))
     of = "" if finding.key == NO_KEY else f" of {speaker.key(finding.key)}"
     others = [f"process {speaker.rows[i]['process']} at {speaker.when(i, 'invoke')}" for i in ops if i != ops[1]]
     more = facts["times"] - len(ops)

@@ -175,6 +175,18 @@ def test_unique_ids_of_any_kind(tmp_path: Path) -> None:
     }
 
 
+def test_ids_without_entries_and_of_nil_are_ids(tmp_path: Path) -> None:
+    """A map without entries was no id at all, and nil in a list was 0."""
+    twice = {"{}": "{}", '["a" nil :b]': "[a,nil,:b]", '{:x 1 :y "a"}': "[[:y,a],[:x,1]]", "{:x [nil]}": "{:x [nil]}"}
+    for one, shown in twice.items():
+        verdict = judge(tmp_path, "unique-ids", ops(f"generate nil ok {one}", f"generate nil ok {one}"))
+        assert verdict.counts == {"duplicate-id": 1}, one
+        assert f"was given the id {shown}" in verdict.anomalies["duplicate-id"][0].message
+    for one, other in (("{}", "nil"), ("{}", "[]"), ("[nil 1]", "[0 1]"), ("[nil]", "nil")):
+        history = ops(f"generate nil ok {one}", f"generate nil ok {other}")
+        assert judge(tmp_path, "unique-ids", history).counts == {}, one
+
+
 def test_ids_that_are_sets_or_maps_are_equal_however_they_are_written(tmp_path: Path) -> None:
     alike = (
         ("#{1 2}", "#{2 1}"),
