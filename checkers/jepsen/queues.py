@@ -3,7 +3,9 @@
 Elements are counted per queue and value. `lost`: acknowledged enqueues beyond the dequeues; `unexpected`: dequeues of
 what nobody tried to enqueue; `duplicated`: dequeues beyond the attempts to enqueue; `premature`: dequeues that ended
 before the enqueue that they need had begun; `recovered` (no anomaly): dequeues of what was not acknowledged. A drain
-counts as dequeues of its elements. `total-queue` is Jepsen's: only lost and unexpected elements are anomalies in it.
+counts as dequeues of its elements, and what only a dequeue of unknown outcome can have taken is lost. In a `queue` an
+enqueue that failed is no attempt. `total-queue` is Jepsen's: there it is one, and only lost and unexpected elements are
+anomalies.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
-from checkers.columns.codes import INFO, OK, UNSUPPORTED, Ints, unsupported
+from checkers.columns.codes import FAIL, INFO, OK, UNSUPPORTED, Ints, unsupported
 from checkers.columns.rows import COLUMNS, OBJECT, column, group_starts, key_at
 from checkers.engines.api import Engine
 from checkers.engines.flows import run_flow
@@ -32,6 +34,8 @@ ENQUEUE, DEQUEUE, DRAIN = 0, 1, 2
 _DRAINED: Final = -1 - DRAIN
 """The row of a drain itself."""
 _UNKNOWN_DEQUEUE: Final = 3
+_FAILED_ENQUEUE: Final = 4
+"""One that is no attempt."""
 
 _KINDS: Final = {"enqueue": ENQUEUE, "dequeue": DEQUEUE, "drain": DRAIN}
 CLASSES: Final = ("lost", "unexpected", "duplicated", "premature")
@@ -41,9 +45,10 @@ _PROBLEM: Final = "this is neither an enqueue or dequeue of one element nor a dr
 
 @dataclass(frozen=True, slots=True)
 class QueueFlow:
-    """See `Flow`: all that happened to one value of one queue meets."""
+    """See `Flow`: all that happened to one value of one queue meets; `failed_try` if a failed enqueue is an attempt."""
 
     explain: int
+    failed_try: bool
     columns: tuple[str, ...] = COLUMNS
     schema: pa.Schema = SCHEMA
     keys: tuple[str, ...] = (*OBJECT, "nil", "value")
@@ -58,6 +63,8 @@ class QueueFlow:
         kept = (kind == ENQUEUE) | (out & (outcome == OK) & ~wordless) | (kind == UNSUPPORTED)
         kept |= ((kind == _UNKNOWN_DEQUEUE) | (kind == _DRAINED)) & (outcome == INFO)
         kind[kind == DRAIN] = DEQUEUE
+        if not self.failed_try:
+            kind[(kind == ENQUEUE) & (outcome == FAIL)] = _FAILED_ENQUEUE
         place = rows.schema.get_field_index("kind")
         return rows.set_column(place, rows.schema.field(place), pa.array(kind)).filter(pa.array(kept))
 
@@ -128,7 +135,8 @@ def _shown(name: str, counts: Ints, rows: pa.Table, starts: Ints, explain: int) 
         mine = np.arange(starts[group], stops[group])
         wanted = (kind[mine] == ENQUEUE) & ((outcome[mine] == OK) | (name != "lost"))
         enqueues, dequeues = invoke[mine[wanted]].tolist(), invoke[mine[kind[mine] == DEQUEUE]].tolist()
-        ops = tuple(enqueues[:2] if name == "lost" else (*enqueues[:2], *dequeues[:4]))
+        failed = invoke[mine[kind[mine] == _FAILED_ENQUEUE]].tolist() if name == "unexpected" else []
+        ops = tuple(enqueues[:2] if name == "lost" else (*enqueues[:2], *dequeues[:4], *failed[:1]))
         row = int(starts[group])
         nil = bool(column(rows, "nil")[row])
         facts = {
@@ -136,6 +144,7 @@ def _shown(name: str, counts: Ints, rows: pa.Table, starts: Ints, explain: int) 
             "enqueues": len(enqueues),
             "shown": len(enqueues[:2]),
             "dequeues": len(dequeues),
+            "failed": len(failed),
             "instances": int(counts[group]),
         }
         kept.append(Finding(name, ops[0], key_at(rows, row), ops, facts))
@@ -145,7 +154,8 @@ def _shown(name: str, counts: Ints, rows: pa.Table, starts: Ints, explain: int) 
 def judge_queue(model: str, source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     """All that is enqueued comes out, nothing else does, and (but for `total-queue`) nothing twice or too early."""
     # A drain of unknown outcome, wherever it is, excuses what is lost elsewhere.
-    part = run_flow(engine, source, QueueFlow(options.explain), partial(merged, explain=options.explain), whole=True)
+    flow = QueueFlow(options.explain, failed_try=model == "total-queue")
+    part = run_flow(engine, source, flow, partial(merged, explain=options.explain), whole=True)
     figures = dict(part.figures)
     figures |= {name: part.counts.get(name, 0) for name in CLASSES}
     fatal, doubts = _FATAL[model], []
@@ -173,6 +183,8 @@ def _lost(speaker: Speaker, finding: Finding) -> str:
 
 def _unexpected(speaker: Speaker, finding: Finding) -> str:
     first = who(speaker, finding.ops[0], f"dequeued {_element(speaker, finding)}")
+    if finding.facts["failed"]:
+        return f"{first}, which nobody put in: {whose(speaker, finding.ops[-1], 'enqueue')} took no effect."
     return f"{first}, which no operation tried to enqueue in {thing(speaker, 'queue', finding.key)}."
 
 

@@ -184,7 +184,7 @@ ONLY: Final = {"set-full": ("lost", "duplicated"), "total-queue": ("lost", "unex
 
 def jepsens(model: str, seed: int) -> SmallHistory:
     events = jepsen_histories.random_history(model, seed)
-    counts = test_jepsen_mutations.NAIVE["queue" if model == "total-queue" else model](events)
+    counts = test_jepsen_mutations.NAIVE[model](events)
     wrong = [name for name, count in (counts or {}).items() if count and name in ONLY.get(model, counts or {})]
     return of_events(events, not wrong, wrong)
 
@@ -220,7 +220,7 @@ SMALL: Final[dict[str, Callable[[int], SmallHistory]]] = {
     "rw-register": lambda seed: transactions(False, seed),
     "isolation": isolation,
     **_each(session_guarantee, "monotonic-reads", "sessions", *GUARANTEES),
-    **_each(jepsens, *test_jepsen_mutations.NAIVE, "total-queue"),
+    **_each(jepsens, *test_jepsen_mutations.NAIVE),
     "write-atomicity": pages,
     "durable-rows": lambda seed: quorum_table("durable-rows", seed),
     "snapshot-reads": snapshot_reads,

@@ -114,6 +114,12 @@ def naive_counter(events: list[Op]) -> Counts:
 
 
 def naive_queue(events: list[Op]) -> Counts:
+    """An enqueue that failed is no attempt."""
+    failed = {begun.index for begun, done in completed(events) if done and (done.f, done.type) == ("enqueue", "fail")}
+    return naive_total_queue([op for op in events if op.index not in failed])
+
+
+def naive_total_queue(events: list[Op]) -> Counts:
     attempts: Counter[int | None] = Counter()
     acked: Counter[int | None] = Counter()
     out: Counter[int | None] = Counter()

@@ -15,9 +15,11 @@ from naive_jepsen import (
     naive_queue,
     naive_set,
     naive_set_full,
+    naive_total_queue,
     naive_unique_ids,
 )
 
+from checkers.jepsen.queues import CLASSES
 from harness.ops import Op
 from tests.support.few_seeds import ranges_of
 
@@ -31,6 +33,7 @@ NAIVE: dict[str, Callable[[list[Op]], dict[str, int] | None]] = {
     "set-full": naive_set_full,
     "counter": naive_counter,
     "queue": naive_queue,
+    "total-queue": naive_total_queue,
     "long-fork": naive_long_fork,
     "unique-ids": naive_unique_ids,
     "convergence": naive_convergence,
@@ -48,6 +51,8 @@ def counted(model: str, events: list[Op]) -> dict[str, int]:
     counts = dict(verdict.counts)
     if model == "set-full":
         counts |= {name: verdict.details.get(name, 0) for name in ("stable", "never_read")}
+    if model == "total-queue":
+        counts |= {name: verdict.details[name] for name in CLASSES}
     return nonzero(counts)
 
 

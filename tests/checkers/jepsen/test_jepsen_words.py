@@ -146,8 +146,10 @@ def test_queue_counts_every_element(tmp_path: Path) -> None:
         *("dequeue nil ok 1", "dequeue nil fail", "dequeue nil ok 9", "drain nil ok [2 2 2 4]"),
     )
     verdict = judge(tmp_path, "queue", history)
-    assert verdict.counts == {"lost": 2, "unexpected": 1, "duplicated": 2}
-    assert verdict.details["recovered"] == 2
+    assert verdict.counts == {"lost": 2, "unexpected": 2, "duplicated": 2}
+    assert verdict.details["recovered"] == 1
+    assert "dequeued element 4" in verdict.anomalies["unexpected"][1].message
+    assert "which nobody put in: process 4's enqueue" in verdict.anomalies["unexpected"][1].message
     assert judge(tmp_path, "total-queue", history).counts == {"lost": 2, "unexpected": 1}
     early = ops("dequeue nil ok 1", "enqueue 1 ok")
     assert judge(tmp_path, "queue", early).counts == {"premature": 1}
