@@ -78,7 +78,7 @@ def follow(table: pa.Table) -> Elements:
     meet_adds(ops, of_row, column(table, "outcome") == OK, sought, traces)
     _meet(table, ops, sought, traces)
     absent = last_missed(ops, owner[place], sought, traces, read_first, reads)
-    return _judged(table, ops, place, traces, absent, _strays(table, ops, sought, traces.unexpected), len(starts))
+    return _judged(table, ops, place, traces, absent, _strays(table, ops, sought, traces), len(starts))
 
 
 def _elements(owner: Ints, value: Ints) -> tuple[Ints, Ints]:
@@ -150,19 +150,20 @@ def _judged(
     )
 
 
-def _strays(table: pa.Table, ops: SetOps, sought: Sought, unexpected: Ints) -> tuple[Stray, ...]:
-    """What one read shows twice although no add of it had begun, by set and value the first of them."""
+def _strays(table: pa.Table, ops: SetOps, sought: Sought, traces: Traces) -> tuple[Stray, ...]:
+    """What one read shows twice although no add of it had begun, by set and value the first of them; not what another
+    read shows twice after its add."""
     found: dict[tuple[int, int], Stray] = {}
-    for row in np.flatnonzero(unexpected > 1).tolist():
+    for row in np.flatnonzero(traces.unexpected > 1).tolist():
         shown = table.column("items")[row].values.to_numpy()
         value, times = np.unique(shown, return_counts=True)
         owner = ops.owner[row]
         first, stop = sought.first[owner], sought.first[owner + 1]
         place = first + np.searchsorted(sought.value[first:stop], value)
-        added = np.full(len(value), NEVER)
+        added, told = np.full(len(value), NEVER), np.zeros(len(value), np.bool_)
         here = place < stop
         here[here] = sought.value[place[here]] == value[here]
-        added[here] = sought.added[place[here]]
-        for i in np.flatnonzero((times > 1) & (ops.complete[row] <= added)).tolist():
+        added[here], told[here] = sought.added[place[here]], traces.most[place[here]] > 1
+        for i in np.flatnonzero((times > 1) & (ops.complete[row] <= added) & ~told).tolist():
             found.setdefault((int(owner), int(value[i])), Stray(row, int(value[i]), int(times[i])))
     return tuple(found.values())
