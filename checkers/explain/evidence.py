@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from checkers.columns.codes import NIL
 from checkers.source import Source
 from checkers.verdict import Anomaly, Verdict
 from harness.columns import FOREIGN_BASE
@@ -15,7 +16,7 @@ _NUMBERS: Final = ("partition", "row", "column", "value", "expected")
 
 def readable(verdict: Verdict, source: Source) -> Verdict:
     """The same verdict, its operations without interned numbers."""
-    if not source.dictionary or not verdict.anomalies:
+    if not verdict.anomalies:
         return verdict
     anomalies = {name: tuple(_anomaly(found, source) for found in all) for name, all in verdict.anomalies.items()}
     return msgspec.structs.replace(verdict, anomalies=anomalies)
@@ -37,4 +38,6 @@ def _mop(mop: dict[str, Any], source: Source) -> dict[str, Any]:
 
 
 def _shown(value: Any, source: Source) -> Any:
+    if value == NIL:  # an element of a list that is nil
+        return None
     return source.shown(value) if isinstance(value, int) and value < FOREIGN_BASE else value

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from checkers.columns.codes import NIL
 from checkers.explain.speaker import Speaker, key_in
 from checkers.findings import Key
 from checkers.source import Source
@@ -45,7 +46,8 @@ class TxnSpeaker:
         return self.speaker.source.told_key(key)
 
     def shown(self, value: Any) -> str:
-        return self.speaker.source.shown(value)
+        """A value, or an element of a list, which may be nil."""
+        return self.speaker.source.shown(None if value == NIL else value)
 
     def listed(self, values: Sequence[int] | None) -> str:
         """`[1 2 3]`, long ones as `[1 2 … 255 256]`."""

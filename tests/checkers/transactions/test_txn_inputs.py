@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from weak_store import Txn, source_of
 
+from checkers.api import judge_source
 from checkers.engines.local import LocalEngine
 from checkers.importers.detect import open_source
 from checkers.options import CheckOptions
@@ -138,6 +139,18 @@ def test_nemesis_operations_and_foreign_keys_and_values(tmp_path):
     assert verdict.valid is False
     assert verdict.details["keys"] == 2
     assert "key :x" in verdict.anomalies["G-single-item"][0].message
+
+
+def test_an_element_that_is_nil_is_told_as_nil(tmp_path):
+    """It was told by the integer that stands for it."""
+    path = tmp_path / "history.edn"
+    path.write_text("""
+    {:type :invoke, :process 0, :f :txn, :value [[:append 1 2] [:r 1 nil]]}
+    {:type :ok, :process 0, :f :txn, :value [[:append 1 2] [:r 1 [nil 2]]]}
+    """)
+    (anomaly,) = judge_source(open_source(path), "list-append", LocalEngine()).anomalies["garbage-read"]
+    assert "read [nil 2] of key 1" in anomaly.message
+    assert anomaly.ops[0]["mops"][1]["values"] == [None, 2]
 
 
 MOPS = st.tuples(
