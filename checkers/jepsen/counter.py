@@ -251,6 +251,8 @@ def judge_counter(source: Source, engine: Engine, options: CheckOptions) -> Verd
     nil_reads = part.figures.get("nil_reads", 0)
     if nil_reads:
         doubts = (f"{nil_reads} reads returned nil, which is no state of a counter.",)
+    elif not part.figures.get("reads"):
+        doubts = ("No read succeeded, so nothing was compared.",)
     return conclude("counter", source, engine, part, _SENTENCES, doubts)
 
 

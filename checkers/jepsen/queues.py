@@ -162,6 +162,8 @@ def judge_queue(model: str, source: Source, engine: Engine, options: CheckOption
     if part.figures.get("unknown_drains") and part.counts.get("lost"):
         fatal = fatal - {"lost"}
         doubts.append(f"A drain of unknown outcome may hold the {part.counts['lost']} elements that never came out.")
+    if not part.figures.get("acknowledged") and not part.figures.get("dequeued"):
+        doubts.append("No enqueue succeeded and nothing came out, so nothing was compared.")
     counts = {name: count for name, count in part.counts.items() if name in fatal}
     kept = tuple(finding for finding in part.kept if finding.anomaly in fatal)
     judged = replace(part, counts=counts, kept=kept, figures=figures)

@@ -312,6 +312,8 @@ def judge_set(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     elif unread:
         several = part.figures["objects"] > 1
         doubts = (f"{unread} sets were never read." if several else "The set was never read.",)
+    elif not part.figures["acknowledged"] and not part.figures["read"]:
+        doubts = ("No add succeeded and no element was read, so nothing was compared.",)
     return conclude("set", source, engine, part, _SENTENCES, doubts)
 
 

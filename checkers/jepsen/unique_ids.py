@@ -161,7 +161,9 @@ def judge_unique_ids(source: Source, engine: Engine, options: CheckOptions) -> V
     flow = UniqueIdsFlow(len(source.dictionary), options.explain)
     part = run_flow(engine, source, flow, partial(merged, explain=options.explain))
     details = {"range": [part.lowest["id"], part.highest["id"]]} if part.lowest else {}
-    return conclude("unique-ids", source, engine, part, _SENTENCES, (), details)
+    few = part.figures.get("acknowledged", 0) < 2
+    doubts = ("Fewer than two ids were given out, so nothing was compared.",) if few else ()
+    return conclude("unique-ids", source, engine, part, _SENTENCES, doubts, details)
 
 
 def _shown(speaker: Speaker, value: Any) -> str:
