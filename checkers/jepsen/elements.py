@@ -7,7 +7,7 @@ only the elements themselves need room.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ from checkers.jepsen.shown import ADD, READ, Met, SetOps, Sought, Traces, last_m
 
 @dataclass(frozen=True, slots=True)
 class Stray:
-    """A value that the read at `row` shows so many times although no add of it had begun."""
+    """A value that the read at `row` shows so many times although its last add had not begun."""
 
     row: int
     value: int
@@ -78,7 +78,9 @@ def follow(table: pa.Table) -> Elements:
     meet_adds(ops, of_row, column(table, "outcome") == OK, sought, traces)
     _meet(table, ops, sought, traces)
     absent = last_missed(ops, owner[place], sought, traces, read_first, reads)
-    return _judged(table, ops, place, traces, absent, _strays(table, ops, sought, traces), len(starts))
+    begun = np.full(len(place), NEVER)
+    np.minimum.at(begun, element, ops.invoke[adds])
+    return _judged(table, ops, place, traces, absent, _early(table, ops, sought, traces, begun), len(starts))
 
 
 def _elements(owner: Ints, value: Ints) -> tuple[Ints, Ints]:
@@ -120,7 +122,7 @@ def _lists(chunk: pa.ListArray) -> tuple[Any, Any]:
 
 
 def _judged(
-    table: pa.Table, ops: SetOps, place: Ints, traces: Traces, absent: Ints, strays: tuple[Stray, ...], objects: int
+    table: pa.Table, ops: SetOps, place: Ints, traces: Traces, absent: Ints, early: _Early, objects: int
 ) -> Elements:
     present, known_by = traces.present, traces.known_by
     known = np.where(known_by >= 0, ops.complete[known_by], NEVER)
@@ -145,25 +147,36 @@ def _judged(
         traces.most,
         traces.most_by,
         objects,
-        strays,
-        int(traces.unexpected.sum()),
+        early.strays,
+        early.unexpected,
     )
 
 
-def _strays(table: pa.Table, ops: SetOps, sought: Sought, traces: Traces) -> tuple[Stray, ...]:
-    """What one read shows twice although no add of it had begun, by set and value the first of them; not what another
-    read shows twice after its add."""
+class _Early(NamedTuple):
+    """What reads show of values before their last adds began: see `Elements`."""
+
+    strays: tuple[Stray, ...]
+    unexpected: int
+
+
+def _early(table: pa.Table, ops: SetOps, sought: Sought, traces: Traces, begun: Ints) -> _Early:
+    """What one read shows twice although its last add had not begun, by set and value the first of them; not what
+    another read shows twice after that. And how much no add had begun to put there, the first of which is `begun`."""
     found: dict[tuple[int, int], Stray] = {}
-    for row in np.flatnonzero(traces.unexpected > 1).tolist():
+    unexpected = 0
+    for row in np.flatnonzero(traces.unexpected).tolist():
         shown = table.column("items")[row].values.to_numpy()
         value, times = np.unique(shown, return_counts=True)
         owner = ops.owner[row]
         first, stop = sought.first[owner], sought.first[owner + 1]
         place = first + np.searchsorted(sought.value[first:stop], value)
-        added, told = np.full(len(value), NEVER), np.zeros(len(value), np.bool_)
+        added, first_added = np.full((2, len(value)), NEVER)
+        told = np.zeros(len(value), np.bool_)
         here = place < stop
         here[here] = sought.value[place[here]] == value[here]
-        added[here], told[here] = sought.added[place[here]], traces.most[place[here]] > 1
+        added[here], first_added[here] = sought.added[place[here]], begun[place[here]]
+        told[here] = traces.most[place[here]] > 1
+        unexpected += int(times[ops.complete[row] <= first_added].sum())
         for i in np.flatnonzero((times > 1) & (ops.complete[row] <= added) & ~told).tolist():
             found.setdefault((int(owner), int(value[i])), Stray(row, int(value[i]), int(times[i])))
-    return tuple(found.values())
+    return _Early(tuple(found.values()), unexpected)

@@ -5,7 +5,8 @@ it and did began after the last that could and did not; `lost` if a read that be
 read that shows it, misses it; else `never-read`. A stable element is `stale` if a read that began after it was known
 misses it (whatever the latency; Jepsen counts from one millisecond). Order is that of events; a read can show an
 element if it ends after the add began. Elements shown twice by one read are `duplicated`. Lost and duplicated elements
-are anomalies, stale ones where the set is to be linearizable (`-o linearizable=true`).
+are anomalies, stale ones where the set is to be linearizable (`-o linearizable=true`). What a read shows and nobody had
+begun to add is none, as in Jepsen, but then nothing is valid.
 
 No element's fate depends on another's. So on Spark large sets fall into shares of their elements, and of each read a
 share has the moments, and those of its elements that the read shows.
@@ -289,6 +290,8 @@ def judge_set_full(source: Source, engine: Engine, options: CheckOptions) -> Ver
         doubts = ("No element was ever seen to stay, so nothing can be said.",)
     elif without:
         doubts = (f"In {without} of {part.figures['objects']} sets no element was ever seen to stay.",)
+    if unexpected := part.figures.get("unexpected"):
+        doubts += (f"Reads show {unexpected} times what nobody had begun to add, of which set-full says nothing.",)
     details: dict[str, Any] = {"stale": stale, "lost": part.counts.get("lost", 0), "linearizable": linearizable}
     for name in ("stable", "lost"):
         highest = part.highest.get(f"{name}_latency_ns", 0)

@@ -44,7 +44,7 @@ class Sought(NamedTuple):
 class Traces(NamedTuple):
     """What is known so far of each element, in rows (-1 for none): `known_by` is what made it known first, `present`
     the latest read that shows it, `most_by` the read that shows it `most` times; `read` and `times` are of the read met
-    last. `unexpected` counts, by row, the elements shown that no add had begun."""
+    last. `unexpected` counts, by row, the elements shown whose last add, if any, had not begun."""
 
     lead: Ints
     known_by: Ints

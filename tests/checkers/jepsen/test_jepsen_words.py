@@ -64,6 +64,11 @@ def test_set_full_tells_lost_from_stale_from_never_read(tmp_path: Path) -> None:
     assert judge(tmp_path, "set-full", twice).counts == {"duplicated": 1}
     strange = ops("add 1 ok", "read nil ok [1 7 7]")
     assert judge(tmp_path, "set-full", strange).counts == {"duplicated": 1}
+    for unknown in (("add 1 ok", "read nil ok [1 9]"), ("read nil ok [1]", "add 1 ok", "read nil ok [1]")):
+        verdict = judge(tmp_path, "set-full", ops(*unknown))
+        assert (verdict.valid, verdict.details["unexpected"]) == ("unknown", 1)
+    again = ops("add 1 ok", "read nil ok [1]", "add 1 ok", "read nil ok [1]")
+    assert judge(tmp_path, "set-full", again).valid is True
     before_too = ops("read nil ok [1 1]", "add 1 ok", "read nil ok [1 1]")
     assert judge(tmp_path, "set-full", before_too).counts == {"duplicated": 1}
 
