@@ -2,7 +2,8 @@
 
 A read may show any sum of all adds acknowledged before it began, and of any of those that began before it ended and
 were not: open, indeterminate, or acknowledged meanwhile. Failed adds do not count. With increments only, these bounds
-are Jepsen's; decrements widen the lower one as increments widen the upper.
+are Jepsen's; decrements widen the lower one as increments widen the upper. A counter that nobody read is valid, as in
+Jepsen.
 
 Each bound is a running sum up to one moment. So a long history of few counters is judged by ranges of time, each by a
 task that is told what came before. Where a read begins in one range and ends in another, each judges its half, and the
@@ -251,8 +252,6 @@ def judge_counter(source: Source, engine: Engine, options: CheckOptions) -> Verd
     nil_reads = part.figures.get("nil_reads", 0)
     if nil_reads:
         doubts = (f"{nil_reads} reads returned nil, which is no state of a counter.",)
-    elif not part.figures.get("reads"):
-        doubts = ("No read succeeded, so nothing was compared.",)
     return conclude("counter", source, engine, part, _SENTENCES, doubts)
 
 

@@ -156,7 +156,6 @@ FORK_READ = ("txn", "[[:r 1 nil] [:r 2 nil]]", "[[:r 1 1] [:r 2 nil]]")
         ("set", edn(("add", "1", "1"), ("read", "nil", "nil"))),
         ("set", edn(("read", "nil", "[]"))),
         ("set-full", edn(("add", "1", "1"))),
-        ("counter", edn(("add", "1", "1"))),
         ("queue", edn(("dequeue", "nil", "nil"))),
         ("total-queue", edn(("drain", "nil", "[]"))),
         ("unique-ids", edn(("generate", "nil", "1"))),
