@@ -21,6 +21,7 @@ from harness import rundir as rundirs
 from harness.adequacy import parse_floors, without_availability
 from harness.env.sim import SimEnvironment
 from harness.errors import UserError
+from harness.powers import FailsOver
 from harness.protocols import Database, Environment
 from harness.run import Judge, RunListener, RunOutcome, Test, run
 from harness.rundir import RunDir
@@ -104,7 +105,7 @@ def make_test(
         floors=without_availability(floors) if faults.unavailable else floors,
         op_timeout_s=options.op_timeout,
         ready_timeout_s=ready_timeout_s(len(database.nodes)),
-        recovery_budget_s=options.recovery_budget,
+        recovery_budget_s=_recovery_budget_s(options, database),
         workload_options=values,
         options={
             **options.as_dict(),
@@ -113,6 +114,13 @@ def make_test(
             "faults": list(nemeses),
         },
     )
+
+
+def _recovery_budget_s(options: RunOptions, database: Database) -> float:
+    """What the options say, but at least one fail-over by the cluster's own timeouts and leases: a fault may have had
+    the last leader fall as it was healed."""
+    failover_s = database.failover_s if isinstance(database, FailsOver) else 0.0
+    return max(options.recovery_budget, failover_s)
 
 
 def _drawn(

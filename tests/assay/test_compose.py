@@ -8,14 +8,26 @@ from assay.compose import layout_of, make_test, simulated_database
 from assay.options import RunOptions
 from assay.worlds import draw_world
 from harness.env.sim import SimEnvironment
+from harness.run import Test
 from harness.sim.world import World
 
 
-def ready_timeout_s(nodes: int) -> float:
-    options = RunOptions("register", nodes=nodes)
+def made_of(options: RunOptions) -> Test:
     with World(1) as world:
         database = simulated_database(world, options, draw_world(1, options.world))
-        return make_test(options, SimEnvironment(world), database, datetime.now()).ready_timeout_s
+        return make_test(options, SimEnvironment(world), database, datetime.now())
+
+
+def ready_timeout_s(nodes: int) -> float:
+    return made_of(RunOptions("register", nodes=nodes)).ready_timeout_s
+
+
+def test_no_cluster_has_to_recover_sooner_than_its_own_leases_allow() -> None:
+    """One whose leader fell as its clock was healed was called invalid after 10.3 s: leases lasted 6 s, elections 2."""
+    slow = "election-timeout-ms=1800,tablet-lease-ms=6000,max-clock-offset-ms=1500,check-quorum-ms=0"
+    assert made_of(RunOptions("register", world=slow)).recovery_budget_s == 7.5 + 3.6
+    assert made_of(RunOptions("register", world=slow, recovery_budget=12.0)).recovery_budget_s == 12.0
+    assert made_of(RunOptions("register", recovery_budget=5.0)).recovery_budget_s == 5.0
 
 
 def test_a_larger_cluster_has_more_time_to_become_ready() -> None:
