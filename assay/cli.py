@@ -96,9 +96,7 @@ def run(
     world: Annotated[list[str] | None, typer.Option(help="KEY=VALUE,… of the world; see `assay list worlds`.")] = None,
     store: Annotated[Path, typer.Option(help="Directory that runs are saved in.")] = Path("store"),
     op_timeout: Annotated[float, typer.Option(help="Seconds a client waits for one operation.")] = 5.0,
-    recovery_budget: Annotated[
-        float, typer.Option(help="Seconds to recover once healed, or come nearer; as long as a fail-over at least.")
-    ] = 10.0,
+    recovery_budget: Annotated[float, typer.Option(help="Seconds to recover; a fail-over at least.")] = 10.0,
     probe_period: Annotated[float, typer.Option(help="Seconds between two looks at a fault while it lasts.")] = 0.5,
     floor: Annotated[list[str] | None, typer.Option(help="KEY=VALUE: what a run must reach; repeatable.")] = None,
     option: Annotated[list[str] | None, typer.Option("-o", help="KEY=VALUE for the workload; repeatable.")] = None,
