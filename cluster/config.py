@@ -35,19 +35,19 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     most `session_answers` answers (G8). A segment of the node's log is closed above `log_segment_bytes`; a log that was
     idle for `log_idle_ms` proves its last frame durable by another one. A leader whose disk has not answered for
     `disk_stall_ms` gives its lease up; `max_queued_proposals` commands wait for a group's log, more are refused (G7).
-    Heartbeats to one node are gathered for `heartbeat_gather_ms`. A group that was at rest for `quiesce_after_ms` falls
-    silent, 0: never; what its members' nodes promise lets its lease last for `support_ms` (0: as long as
-    `election_timeout_ms`). Snapshots are written and sent below `bulk_bytes_per_s` each; at most `bulk_queue_bytes` of
-    their chunks wait, none longer than `bulk_patience_ms` (G6). A node takes `max_requests` requests of clients at a
-    time (G7). Replicas of quorum tables keep deletions for `deletion_grace_ms`, within which repair has to bring them
-    everywhere (Q2): every `repair_period_ms`, 0: never, replicas of legacy tables are compared by trees of
-    2 ** `repair_tree_depth` hashes. A read of a logged table whose replicas differ asks for sketches of `summary_cells`
-    cells first, 0: for all ids (Q4). Replicas of logged tables exchange what they miss every `poll_period_ms`, and
-    every `reconcile_period_ms` they raise their low bound to what is `write_timeout_ms` and `reconcile_margin_ms` old
-    (Q6); 0: never. A store of quorum rows writes what `memtable_bytes` of the log hold to a file. Closed timestamps lie
-    `closed_lag_ms` behind the leaseholder's clock. A replica that its leader has not heard of for `replica_dead_ms` is
-    evicted and replaced by another (M11). A tablet that no leader was reported for within `tablet_creation_ms` is
-    replaced by one with other replicas (M8).
+    Heartbeats to one node are gathered for `heartbeat_gather_ms`. A group that was at rest for `quiesce_after_ms`
+    falls silent, 0: never; what its members' nodes promise lets its lease last for `support_ms` (0: as long as
+    `election_timeout_ms`), at most as long as a record. Snapshots are written and sent below `bulk_bytes_per_s` each;
+    at most `bulk_queue_bytes` of their chunks wait, none longer than `bulk_patience_ms` (G6). A node takes
+    `max_requests` requests of clients at a time (G7). Replicas of quorum tables keep deletions for
+    `deletion_grace_ms`, within which repair has to bring them everywhere (Q2): every `repair_period_ms`, 0: never,
+    replicas of legacy tables are compared by trees of 2 ** `repair_tree_depth` hashes. A read of a logged table whose
+    replicas differ asks for sketches of `summary_cells` cells first, 0: for all ids (Q4). Replicas of logged tables
+    exchange what they miss every `poll_period_ms`, and every `reconcile_period_ms` they raise their low bound to what
+    is `write_timeout_ms` and `reconcile_margin_ms` old (Q6); 0: never. A store of quorum rows writes what
+    `memtable_bytes` of the log hold to a file. Closed timestamps lie `closed_lag_ms` behind the leaseholder's clock.
+    A replica that its leader has not heard of for `replica_dead_ms` is evicted and replaced by another (M11). A
+    tablet that no leader was reported for within `tablet_creation_ms` is replaced by one with other replicas (M8).
     """
 
     election_timeout_ms: FromOne = 600
@@ -136,9 +136,10 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """How far a promise reaches beyond the reading that asked for it (G3).
 
         Raft's lease is no longer than an election timeout, so nothing is served beyond that by a promise; and a
-        successor, whom nobody elects any sooner, finds such a one over where clocks are in step.
+        successor, whom nobody elects any sooner, finds such a one over where clocks are in step. It reaches no further
+        than a record: before members change a renewal has to say what was promised.
         """
-        return (self.support_ms or self.election_timeout_ms) * 1_000_000
+        return min((self.support_ms or self.election_timeout_ms) * 1_000_000, self.lease_record_ns)
 
 
 @cache
