@@ -73,7 +73,7 @@ def make_server(
     if config.role == "master":
         from cluster.master.master import Master
 
-        return Master(ports, config, on_failure, observer)
+        return Master(ports, config, on_failure, observer, clock)
     from cluster.tserver.server import TabletServer
 
     return TabletServer(ports, config, on_failure, observer, clock)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
+from cluster.clock_probes import ClockProbes
 from cluster.config import NodeConfig
 from cluster.group import Group, GroupSpec
 from cluster.group_spec import OnFailure
@@ -20,6 +22,7 @@ from cluster.master.tservers import ServerMap
 from cluster.membership import change_replicas, transfer_leadership
 from cluster.observer import Observer
 from cluster.raft.types import Message, Role, SoftState
+from cluster.store.node_clock import NodeClock
 from cluster.wire.admission import OVERLOADED, Admission, malformed
 from cluster.wire.messages import (
     CATALOG_GROUP,
@@ -54,7 +57,9 @@ MIN_LIVE_MS = 2_000
 class Master:
     """Answers calls and Raft messages between `start` and `close`; `on_failure` is told when it can't go on."""
 
-    def __init__(self, ports: Ports, config: NodeConfig, on_failure: OnFailure, observer: Observer) -> None:
+    def __init__(
+        self, ports: Ports, config: NodeConfig, on_failure: OnFailure, observer: Observer, clock: NodeClock
+    ) -> None:
         self._ports = ports
         self._observer = observer
         self._inspection = Inspection(ports)
@@ -65,6 +70,7 @@ class Master:
         self._streams = PeerStreams(ports, config.knobs, self._deliver, config.masters)
         self.on_notify = self._streams.receive
         self._admission = Admission(config.knobs.max_requests)
+        self._probes = ClockProbes(ports, clock, config.knobs.clock_probe_ms, self._clock_peers)
         self._log: NodeLog | None = None
         self._group: Group | None = None
         self._manager: CatalogManager | None = None
@@ -85,9 +91,11 @@ class Master:
         )
         self._background = asyncio.create_task(run_background(self._manager), name="catalog.background")
         self._background.add_done_callback(self._background_ended)
+        self._probes.start()
 
     async def close(self) -> None:
         """Stop answering; requests in flight fail."""
+        await self._probes.close()
         self._streams.close()
         self._inspection.close()
         if self._background is not None:
@@ -197,6 +205,13 @@ class Master:
             self._manager.wake.set()
         else:
             self._manager.step_down()
+
+    def _clock_peers(self) -> Iterable[str]:
+        """Addresses of the other masters and of the tablet servers that were heard of."""
+        masters = self._config.masters if self._manager is None else self._manager.masters()[0]
+        addresses = dict.fromkeys((*(each.address for each in masters), *self._servers.addresses().values()))
+        addresses.pop(self._config.address, None)
+        return addresses
 
     def _background_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:

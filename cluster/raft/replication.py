@@ -29,7 +29,7 @@ def become_leader(state: State, now_ns: int) -> None:
     state.progress = {}
     follow_members(state)
     state.quorum_acked_ns = NEVER_NS
-    state.lease_given_up = False
+    state.lease_given_up = state.handing_over = False
     state.bound_until, state.extended_until = quiescence.promised(state), 0
     state.read_round = 0
     state.confirmed_round = 0

@@ -43,15 +43,18 @@ def start(state: State, target: NodeId, now_ns: int) -> None:
 
 
 def hand_over(state: State, wanted: bool, now_ns: int) -> None:
-    """Look for a voter that takes over until there is one, or until that is not wanted any more."""
-    state.handing_over = wanted and state.role is Role.LEADER
+    """Look for a voter that takes over until there is one, or until that is not wanted any more.
+
+    A follower notes that it would have to hand over at once: nobody need give it leadership.
+    """
+    state.handing_over = wanted
     state.heirs_tried.clear()
     try_next_heir(state, now_ns)
 
 
 def try_next_heir(state: State, now_ns: int) -> None:
     """Every healthy voter gets its turn, the one with most of the log first; then they are tried anew."""
-    if not state.handing_over or state.transfer_target is not None:
+    if state.role is not Role.LEADER or not state.handing_over or state.transfer_target is not None:
         return
     healthy_since_ns = now_ns - state.config.election_timeout_ns
     healthy = [
@@ -112,11 +115,16 @@ def abdicate(state: State, now_ns: int) -> None:
 def forget(state: State) -> None:
     """Leadership is over, and with it the transfer."""
     state.transfer_target = None
-    state.handing_over = False
     state.heirs_tried.clear()
 
 
 def on_timeout_now(state: State, message: TimeoutNow, now_ns: int) -> None:
-    """The leader of this very term gave its lease up for this node: stand at once, with no pre-vote."""
+    """The leader of this very term gave its lease up for this node: stand at once, with no pre-vote.
+
+    Not where it would have to be handed on at once. Two such nodes would go on giving it to each other, however
+    healthy a third one is; so the leader's transfer ends by its deadline, and its next heir gets its turn.
+    """
+    if state.handing_over:
+        return
     if state.role is Role.FOLLOWER and message.term == state.term and election.may_stand(state):
         election.start_election(state, now_ns, transferred=True)

@@ -296,7 +296,10 @@ class HandOverTo(msgspec.Struct, frozen=True):
 
 
 class HandOver(msgspec.Struct, frozen=True):
-    """Transfer leadership to one healthy voter after the other until one takes over; `wanted=False` ends the search."""
+    """Transfer leadership to one healthy voter after the other until one takes over; `wanted=False` ends the search.
+
+    A follower refuses leadership that others hand to it from the one to the other. Who is elected is told anew.
+    """
 
     wanted: bool
 

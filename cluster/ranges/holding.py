@@ -231,11 +231,14 @@ class Holding:
         return True
 
     def on_fence(self) -> None:
-        """To be told that the node's clock is fenced, or free again: a fenced leader lets another one lead."""
-        group = self._group
-        if group is None or not group.is_leader:
+        """To be told that the node's clock is fenced, or free again: a fenced leader lets another one lead, a fenced
+        follower takes leadership from nobody."""
+        group, fenced = self._group, self._clock.fenced is not None
+        if group is None:
             return
-        if self._clock.fenced is None:
+        if not group.is_leader:
+            group.hand_over(_CLOCK, fenced)
+        elif not fenced:
             group.hand_over(_CLOCK, wanted=False)
             self._acquire()
         elif self._aside is None or self._aside.done():

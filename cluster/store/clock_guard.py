@@ -9,9 +9,9 @@ The node's *lead* is its wall clock minus its monotonic clock; it stays the same
     jumped   --- measurements made after the jump prove the new time ---------> trusted
 
 Unproven and jumped are fenced. A clock that is set for good is accepted once a quorum of peers agrees with it; one
-that peers contradict stays fenced for good. The quorum is of the nodes that share Raft groups with this one, itself
-included: where it is missing, those groups have no quorum either. Without such nodes there is nobody to be proven to,
-and jumps alone fence.
+that peers contradict stays fenced for good. The quorum is of the peers and the node itself. A tablet server's are the
+nodes that share Raft groups with it: where their quorum is missing, those groups have none either. Without peers there
+is nobody to be proven to, and jumps alone fence.
 """
 
 from __future__ import annotations

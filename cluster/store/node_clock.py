@@ -102,7 +102,7 @@ class NodeClock:
         return self._guard.peers
 
     def measure_against(self, peers: Iterable[str]) -> None:
-        """Measure against the nodes at these addresses: those that share Raft groups with this one."""
+        """Measure against the nodes at these addresses."""
         self._guard.expect(peers)
 
     def measured(self, peer: str, wall_ns: int, sent_ns: int) -> None:

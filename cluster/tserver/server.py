@@ -8,6 +8,7 @@ from typing import get_args
 
 import msgspec
 
+from cluster.clock_probes import ClockProbes
 from cluster.config import NodeConfig
 from cluster.group_spec import MachineFailed, OnFailure
 from cluster.identity import stranger
@@ -22,7 +23,6 @@ from cluster.raft.types import ChangeKind, HardState, Message, OpId
 from cluster.ranges.lease_ends import NodeLeaseEnds
 from cluster.store.node_clock import ClockFenced, NodeClock
 from cluster.tserver import metadata
-from cluster.tserver.clock_probes import ClockProbes
 from cluster.tserver.evictions import Evictions
 from cluster.tserver.failed import FAILED, QUARANTINED, FailedReplica, unreadable_report
 from cluster.tserver.heartbeats import HeartbeatSender

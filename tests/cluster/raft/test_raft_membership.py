@@ -243,3 +243,19 @@ def test_a_hand_over_can_be_taken_back() -> None:
     rig.heal()
     rig.run(200)
     assert rig.leader() == "a" and rig.propose("a", b"x")
+
+
+def test_two_who_would_hand_over_at_once_do_not_give_it_to_each_other() -> None:
+    """Two voters with fenced clocks did, ten times a second, while the third was healthy (swarm seed 375)."""
+    rig = led(size=3, spares=0)
+    rig.run(200)
+    term = rig.raft("a").term
+    rig.hand_over("b")
+    rig.hand_over("a")
+    rig.run(3_000)
+    assert rig.leader() == "c" and rig.raft("c").term == term + 1
+    rig.hand_over("b", wanted=False)
+    rig.transfer("c", "b")
+    rig.run(3_000)
+    assert rig.leader() == "b", "it may lead again"
+    assert rig.violations == []

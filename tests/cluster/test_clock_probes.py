@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from cluster.clock_probes import ClockProbes
 from cluster.config import Knobs
 from cluster.store.node_clock import NodeClock
-from cluster.tserver.clock_probes import ClockProbes
 from harness.sim.world import World
 
 

@@ -1,4 +1,4 @@
-"""Measuring a node's clock against those of the nodes it shares groups with, often while it is not trusted (G3)."""
+"""Measuring a node's clock against those of the nodes it works with, often while it is not trusted (G3)."""
 
 from __future__ import annotations
 
