@@ -27,14 +27,14 @@ CLEAN_SEEDS = range(1, 4)
 
 FOUND_BY = {
     "raft-ack-before-fsync": 1,
-    "raft-forget-vote": 1,
+    "raft-forget-vote": 2,
     "raft-commit-old-term": 5,
     "forget-request-ids": 4,
     "raft-unsafe-membership": 15,
     "apply-uncommitted": 1,
     "vote-before-fsync": 4,
     "vote-stale-log": 2,
-    "snapshot-loses-last": 1,
+    "snapshot-loses-last": 2,
     "torn-frame-is-damage": 15,
     "voters-ignore-lease": 1,
     "no-restart-silence": 1,
@@ -65,7 +65,7 @@ FOUND_BY = {
     "no-config-cas": 3,
     "accept-below-bound": 2,
     "purge-unreconciled": 1,
-    "mutation-id-reuse": 2,
+    "mutation-id-reuse": 5,
     "summary-after-data": 1,
 }
 """A seed that finds each flaw: by what clients saw, unless the flaw says that an invariant shows it."""

@@ -31,7 +31,7 @@ def test_replicas_become_equal_by_hints_and_repair(tmp_path: Path, nemesis: str,
         time_limit=12,
         rate=60,
         concurrency=8,
-        seed=1,
+        seed=3,
         world=world,
         store=tmp_path,
     )

@@ -27,7 +27,7 @@ def test_replicas_that_are_dead_for_two_seconds_move_and_no_client_notices(seed:
     assert told(result.run, "buried tablet") >= 2
 
 
-@pytest.mark.parametrize("seed", [50, 51, 185])
+@pytest.mark.parametrize("seed", [51, 185])
 def test_an_operator_changes_members_over_slow_links(seed: int, tmp_path: Path) -> None:
     """A message carries one entry or two from continent to continent: masters removed what had not caught up after 5 s,
     or another voter than the one that a leader was to remove when it was let back, and no core was reached."""
