@@ -207,11 +207,11 @@ class Master:
             self._manager.step_down()
 
     def _clock_peers(self) -> Iterable[str]:
-        """Addresses of the other masters and of the tablet servers that were heard of."""
+        """Addresses of the other masters and of live tablet servers."""
         masters = self._config.masters if self._manager is None else self._manager.masters()[0]
-        addresses = dict.fromkeys((*(each.address for each in masters), *self._servers.addresses().values()))
-        addresses.pop(self._config.address, None)
-        return addresses
+        live = self._servers.live(self._ports.clock.monotonic_ns())
+        addresses = (*(each.address for each in masters), *(each.address for each in live))
+        return dict.fromkeys(each for each in addresses if each != self._config.address)
 
     def _background_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
