@@ -38,6 +38,7 @@ from harness.standing import Standing, disturbances, standing
 from harness.stopping import STOPPING, in_charge
 from harness.strain import strain_of
 from harness.verdict import AFTERMATH, Facts, Recovery, RunVerdict, conclude, saved_form
+from harness.wear import wear_s
 from harness.workers import DatabaseClients
 
 _PROBE_GAP_S = 0.1
@@ -69,6 +70,7 @@ class RunStages:
         self._last_asked_ns = 0
         self._first_ok_ns: dict[str, int] = {}
         self._healed = False
+        self._budget_s = test.recovery_budget_s
         self._recovery = Recovery(None, test.recovery_budget_s)
         self._invariants: InvariantsRecord | None = None
         self._examination: Examination | None = None
@@ -143,8 +145,9 @@ class RunStages:
             return
         if self.interrupted or not self._healed:
             reason = "the run was stopped" if self.interrupted else "healing failed"
-            self._recovery = Recovery(None, self._test.recovery_budget_s, None, reason)
+            self._recovery = Recovery(None, self._budget_s, None, reason)
             return
+        self._budget_s += wear_s(self._test.nemesis, self._clock.monotonic_ns())
         await self._stage("recover", self._recover(self._recorder), stoppable=True)
 
     async def final_reads(self) -> None:
@@ -260,7 +263,7 @@ class RunStages:
 
     async def _recover(self, recorder: Recorder) -> None:
         """All is up, and the database serves again. What we are to blame for is not held against it."""
-        budget_s = self._test.recovery_budget_s
+        budget_s = self._budget_s
         self._recovery = Recovery(None, budget_s, None, "the wait for it failed or was stopped")
         recovery, found = await asyncio.gather(self._serves_again(recorder), self._standing(statuses=False))
         if self.interrupted:
@@ -278,13 +281,13 @@ class RunStages:
         """What the cluster as a whole does earlier; the final reads tell which node does not."""
         if (reads := self._test.final_generator) is not None:
             waits = until_each_answers(nodes, await suspects(self._test.database, nodes), reads, _PROBE_GAP_S)
-            await self._interpret("recover", time_limit(self._test.recovery_budget_s, clients(waits)))
+            await self._interpret("recover", time_limit(self._budget_s, clients(waits)))
 
     async def _serves_again(self, recorder: Recorder) -> Recovery:
         """Ready by its own word, and then by one client operation that succeeds: within the budget, or within another
         if it was ready late, as it came nearer to that all the time."""
         test, began_ns = self._test, recorder.now_ns()
-        budget_s, database = test.recovery_budget_s, test.database
+        budget_s, database = self._budget_s, test.database
         nears = isinstance(database, CatchesUp)
         try:
             async with asyncio.timeout((LONGEST if nears else 1) * budget_s + _PATIENCE_S):
@@ -305,7 +308,7 @@ class RunStages:
 
     async def _standing(self, statuses: bool) -> Standing:
         test = self._test
-        return await standing(test.database, test.environment, test.recovery_budget_s, statuses)
+        return await standing(test.database, test.environment, self._budget_s, statuses)
 
     def _record_ours(self, when: str, found: Standing) -> str | None:
         ours = found.ours()
@@ -326,7 +329,7 @@ class RunStages:
     async def _examine(self, database: Examined) -> None:
         """No more is said of a system that did not recover, nor of one of which somebody took a machine away."""
         recovered = bool(self._recovery.recovered)
-        found = await database.examine(self._test.recovery_budget_s if recovered else 0.0)
+        found = await database.examine(self._budget_s if recovered else 0.0)
         self._rundir.write_json(self._rundir.cluster_json, found.report)
         ours = self._record_ours("at the end", Standing(disturbed=await disturbances(self._test.environment)))
         self._examination = found if recovered and ours is None else None

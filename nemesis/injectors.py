@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from harness.errors import HarnessError
+from harness.wear import WearsOff
 from nemesis.concurrently import all_to_the_end
 from nemesis.kinds.api import Action, Claims, Injector, MakeInjector, Preparing
 from nemesis.observe import DatabaseObserver, Sight, all_of
@@ -56,6 +57,11 @@ class Injectors:
     async def look_gone(self, instance: int) -> Sight:
         """One look at whether nothing is left in effect of what the instance did."""
         return all_of([await injector.look_gone(instance) for injector in self._all])
+
+    @property
+    def worn_off_ns(self) -> int:
+        """See `harness.wear.WearsOff`."""
+        return max((each.worn_off_ns for each in self._all if isinstance(each, WearsOff)), default=0)
 
     def forget(self, instance: int) -> None:
         """Nothing more will be asked of the instance."""

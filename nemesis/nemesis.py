@@ -112,6 +112,11 @@ class FaultNemesis:
             names = ", ".join(f"{each['fault']} {each['instance']}" for each in left)
             raise HarnessError(f"healed and not seen to be gone: {names}")
 
+    @property
+    def worn_off_ns(self) -> int:
+        """See `harness.wear.WearsOff`."""
+        return self._injectors.worn_off_ns
+
     def _blame(self, report: dict[str, Any], gone: Observation) -> None:
         """Whose failure it is that the end of a fault was not seen, if it was not."""
         if gone.observed is not False:

@@ -130,7 +130,11 @@ class _SkewInstance:
 
 
 class ClockFaults:
-    """The clocks that each instance set wrong; a clock belongs to one instance at a time."""
+    """The clocks that each instance set wrong; a clock belongs to one instance at a time.
+
+    `worn_off_ns` as `harness.wear.WearsOff` says: timestamps that were given out by a clock which ran ahead stay
+    ahead once it is right, for as long as it was.
+    """
 
     actions: ClassVar[tuple[type, ...]] = (SetClocks, Strobe)
 
@@ -139,6 +143,7 @@ class ClockFaults:
         self._claims = claims
         self._instances: dict[int, _SkewInstance] = {}
         self._gone: dict[int, _SkewInstance] = {}
+        self.worn_off_ns = 0
 
     @property
     def _control(self) -> ClockControl:
@@ -164,6 +169,7 @@ class ClockFaults:
         begun.skews.update(skews)
         begun.touched |= {name: self._control.due_offset_ns(name) for name in right}
         await all_to_the_end([self._control.skew_clock(name, None) for name in right])
+        self._note_set_back(begun, right)
         for name in right:
             del begun.skews[name]
         await self._set(begun, wrong=True)
@@ -296,7 +302,16 @@ class ClockFaults:
         if undone.wrong is not None:
             undone.touched |= {name: self._shown_wrong_ns(undone, name) for name in undone.skews}
         await self._set(undone, wrong=False)
+        self._note_set_back(undone, undone.skews)
         self._gone[instance] = self._instances.pop(instance)
+
+    def _note_set_back(self, instance: _SkewInstance, names: Iterable[str]) -> None:
+        """These clocks have been set right just now, from the offset that was due of each."""
+        now_ns = self._observer.environment.clock.monotonic_ns()
+        for name in names:
+            back_ns = instance.touched[name] - self._control.due_offset_ns(name)
+            if back_ns > 0:
+                self.worn_off_ns = max(self.worn_off_ns, now_ns + back_ns)
 
     async def look_gone(self, instance: int) -> Sight:
         """Every clock shows again what it would show by itself; of its own a node can only tell when it is up: of one

@@ -270,6 +270,38 @@ def test_a_recovery_after_the_budget_is_none(setup: Setup) -> None:
     assert outcome.verdict.overall == "invalid"
 
 
+class WearingNemesis(KillNemesis):
+    """Leaves something behind, for so long after the healing."""
+
+    worn_off_ns = 0
+
+    def __init__(self, database: MemoryDatabase, seconds: float) -> None:
+        super().__init__(database)
+        self._clock, self._seconds = database.clock, seconds
+
+    async def teardown(self) -> None:
+        await super().teardown()
+        self.worn_off_ns = self._clock.monotonic_ns() + int(self._seconds * 1e9)
+
+
+@pytest.mark.parametrize(("wears_s", "budget_s", "recovered"), [(0.0, 2.0, False), (2.5, 4.5, True), (900, 62, True)])
+def test_the_budget_begins_when_what_the_faults_left_behind_has_worn_off(
+    setup: Setup, wears_s: float, budget_s: float, recovered: bool
+) -> None:
+    class Later(MemoryDatabase):
+        async def await_ready(self, timeout_s: float) -> None:
+            if self.clock.monotonic_ns() > 5 * 10**9:
+                await self.clock.sleep(min(3.0, timeout_s))
+                if timeout_s < 3.0:
+                    raise TimeoutError("no leader")
+
+    database = Later(setup.environment.clock)
+    outcome = setup.run(database=database, nemesis=WearingNemesis(database, wears_s), recovery_budget_s=2.0)
+    recovery = load_facts(outcome.rundir).recovery
+    assert (recovery.recovered, recovery.budget_s) == (recovered, budget_s)
+    assert outcome.verdict.overall == ("valid" if recovered else "invalid")
+
+
 class Late(MemoryDatabase):
     """Ready three seconds after the faults, and slow from then on."""
 
