@@ -138,7 +138,7 @@ def test_flaw_is_found(name: str) -> None:
 
 def test_a_change_of_a_table_that_is_carried_out_twice_is_found() -> None:
     """Its answer was lost with the leader master, and the client asked the next one."""
-    result = try_seed(Command("catalog", ("lost-answer",), "snapshot-entries=2").options(2, "forget-request-ids"))
+    result = try_seed(Command("catalog", ("lost-answer",), "snapshot-entries=2").options(14, "forget-request-ids"))
     assert "lost-table" in result.anomalies, result.reasons
 
 
