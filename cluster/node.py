@@ -24,6 +24,7 @@ from cluster.group_spec import OnFailure
 from cluster.identity import ForeignDisk, format_disk, identify, named_cluster, read_identity
 from cluster.log.envelope import CorruptLog, read_twice, twice
 from cluster.log.frames import OtherVersion
+from cluster.log.paced import until_space
 from cluster.log.segments import check_version
 from cluster.nodelog import ClockFormatter, node_logger
 from cluster.observer import UNOBSERVED, Observer
@@ -90,7 +91,12 @@ async def run_node(ports: Ports, config: NodeConfig, observer: Observer = UNOBSE
         if not failure.done():
             failure.set_exception(error)
 
-    server_id = await identify(ports.disk, config.cluster_id, config.node_id, ports.entropy, config.flaws)
+    retry_s = config.knobs.disk_retry_ms / 1e3
+    server_id = await until_space(
+        lambda: identify(ports.disk, config.cluster_id, config.node_id, ports.entropy, config.flaws),
+        ports.clock,
+        retry_s,
+    )
     ports, config = replace(ports, node_id=server_id), msgspec.structs.replace(config, node_id=server_id)
     log = node_logger(server_id)
     log.info("starting as %s, incarnation %d", config.role, ports.incarnation)
@@ -183,7 +189,8 @@ async def run_process(config: NodeConfig) -> None:
         # Nothing is counted on a disk that is another's, or of another version.
         await read_identity(disk, config.cluster_id, config.node_id)
         await check_version(disk)
-    incarnation = await next_incarnation(Path(config.data_dir))
+    retry_s = config.knobs.disk_retry_ms / 1e3
+    incarnation = await until_space(lambda: next_incarnation(Path(config.data_dir)), RealClock(), retry_s)
     hello = Hello(named_cluster(config.cluster_id, config.flaws), config.node_id, incarnation, WIRE_VERSION)
     seed = random.Random(f"{config.seed}/{config.node_id}/{incarnation}").getrandbits(64)
     ports = real_ports(hello, config.data_dir, config.torture, seed)

@@ -30,6 +30,7 @@ from cluster.wire.messages import (
     encode_reports,
 )
 from harness.ports import Peer, Ports
+from harness.protocols import ProcessState
 from harness.real.disk import RealDisk
 from harness.sim.world import World
 
@@ -123,6 +124,26 @@ def test_a_master_takes_no_raft_message_in_another_name() -> None:
         )
         await asyncio.sleep(1)
         assert await rig.term(stranger) < FAR_TERM
+
+    play(scenario)
+
+
+def test_a_server_with_a_new_disk_that_is_full_waits_for_room() -> None:
+    """Swarm seed 1340: it could not write down who it was, died of that, and nobody started it again."""
+
+    async def scenario(rig: OneMaster) -> None:
+        node = rig.world.node("t9")
+        node.disk.full = True
+        config = NodeConfig(node_id="t9", role="tserver", listen="t9:7050", masters=(MASTER,), cluster_id="sim")
+        node.start(lambda ports: run_node(ports, config))
+        await asyncio.sleep(3)
+        assert node.state is ProcessState.RUNNING and node.disk.paths() == []
+        node.disk.full = False
+        await asyncio.sleep(1)
+        asker = await rig.connect("x")
+        status = decode_reply(await asker.network.call("t9:7050", encode(GetStatus()), 2.0))
+        assert isinstance(status, StatusReply) and status.node_id.startswith("t9.")
+        assert node.errors == []
 
     play(scenario)
 
