@@ -11,11 +11,11 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -32,12 +32,14 @@ from cluster.store.node_clock import NodeClock
 from cluster.wire.clocked import ClockedNetwork
 from cluster.wire.messages import WIRE_VERSION
 from harness.errors import UserError
-from harness.ports import Address, Hello, Listener, Peer, Ports
+from harness.ports import Address, Clock, DiskFull, Hello, Listener, Peer, Ports
 from harness.real.clock import RealClock
 from harness.real.disk import RealDisk
 from harness.real.ports import real_ports
 
 INCARNATION_FILE = "incarnation"
+
+T = TypeVar("T")
 
 _YOUNG_OBJECTS, _YOUNG_PASSES = 700, 10
 _GARBAGE_S, _LONG_S = 0.25, 0.002
@@ -91,11 +93,10 @@ async def run_node(ports: Ports, config: NodeConfig, observer: Observer = UNOBSE
         if not failure.done():
             failure.set_exception(error)
 
-    retry_s = config.knobs.disk_retry_ms / 1e3
-    server_id = await until_space(
+    server_id = await _once_there_is_room(
         lambda: identify(ports.disk, config.cluster_id, config.node_id, ports.entropy, config.flaws),
         ports.clock,
-        retry_s,
+        config,
     )
     ports, config = replace(ports, node_id=server_id), msgspec.structs.replace(config, node_id=server_id)
     log = node_logger(server_id)
@@ -114,6 +115,17 @@ async def run_node(ports: Ports, config: NodeConfig, observer: Observer = UNOBSE
         await server.close()
         await ports.network.close()
         log.info("stopped")
+
+
+async def _once_there_is_room(store: Callable[[], Awaitable[T]], clock: Clock, config: NodeConfig) -> T:
+    """What storing gives; a disk that is full is waited for (G7), and the log says so."""
+    try:
+        return await store()
+    except DiskFull:
+        node_logger(config.node_id).warning("the disk is full: the node starts once there is room")
+        retry_s = config.knobs.disk_retry_ms / 1e3
+        await clock.sleep(retry_s)
+        return await until_space(store, clock, retry_s)
 
 
 async def _listen(ports: Ports, address: Address, server: NodeServer) -> Listener:
@@ -185,20 +197,24 @@ async def run_process(config: NodeConfig) -> None:
     if task is not None:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    try:
+        await _run_on_machine(config)
+    except asyncio.CancelledError:
+        return
+
+
+async def _run_on_machine(config: NodeConfig) -> None:
     with closing(RealDisk(Path(config.data_dir))) as disk:
         # Nothing is counted on a disk that is another's, or of another version.
         await read_identity(disk, config.cluster_id, config.node_id)
         await check_version(disk)
-    retry_s = config.knobs.disk_retry_ms / 1e3
-    incarnation = await until_space(lambda: next_incarnation(Path(config.data_dir)), RealClock(), retry_s)
+    incarnation = await _once_there_is_room(lambda: next_incarnation(Path(config.data_dir)), RealClock(), config)
     hello = Hello(named_cluster(config.cluster_id, config.flaws), config.node_id, incarnation, WIRE_VERSION)
     seed = random.Random(f"{config.seed}/{config.node_id}/{incarnation}").getrandbits(64)
     ports = real_ports(hello, config.data_dir, config.torture, seed)
     tending = asyncio.create_task(tend_garbage())
     try:
         await run_node(ports, config)
-    except asyncio.CancelledError:
-        return
     finally:
         tending.cancel()
 

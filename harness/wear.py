@@ -14,7 +14,7 @@ class WearsOff(Protocol):
 
     @property
     def worn_off_ns(self) -> int:
-        """The monotonic time, ns, by which it has: wall clocks that were set back are where they had been."""
+        """The monotonic time, ns, by which it has: what clocks that ran ahead have stamped is within bounds again."""
 
 
 def wear_s(nemesis: object, now_ns: int) -> float:

@@ -22,6 +22,7 @@ from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Sett
 from nemesis.leases import WITHIN
 from nemesis.observe import DatabaseObserver, Sight
 from nemesis.targets import select
+from nemesis.view import DEFAULT_CLOCK_OFFSET_NS, View
 from nemesis.watch import LONGEST_DOUBT_NS
 
 SECOND_NS = 1_000_000_000
@@ -133,7 +134,7 @@ class ClockFaults:
     """The clocks that each instance set wrong; a clock belongs to one instance at a time.
 
     `worn_off_ns` as `harness.wear.WearsOff` says: timestamps that were given out by a clock which ran ahead stay
-    ahead once it is right, for as long as it was.
+    ahead once it is right, and are beyond the declared bound for as long as it was further ahead.
     """
 
     actions: ClassVar[tuple[type, ...]] = (SetClocks, Strobe)
@@ -143,6 +144,7 @@ class ClockFaults:
         self._claims = claims
         self._instances: dict[int, _SkewInstance] = {}
         self._gone: dict[int, _SkewInstance] = {}
+        self._bound_ns = DEFAULT_CLOCK_OFFSET_NS
         self.worn_off_ns = 0
 
     @property
@@ -290,6 +292,7 @@ class ClockFaults:
         wall_ns, due_ns = (before_ns, clock.wall_ns()), (due_before_ns, due_after_ns)
         if status is None:
             return None
+        self._bound_ns = View(self._observer.database.nodes, {name: status}).max_clock_offset_ns
         return reading_of(status.wall_ns, wall_ns, due_ns, at_ns, slack_ns, otherwise_ns)
 
     async def undo(self, instance: int) -> None:
@@ -309,9 +312,9 @@ class ClockFaults:
         """These clocks have been set right just now, from the offset that was due of each."""
         now_ns = self._observer.environment.clock.monotonic_ns()
         for name in names:
-            back_ns = instance.touched[name] - self._control.due_offset_ns(name)
-            if back_ns > 0:
-                self.worn_off_ns = max(self.worn_off_ns, now_ns + back_ns)
+            beyond_ns = instance.touched[name] - self._control.due_offset_ns(name) - self._bound_ns
+            if beyond_ns > 0:
+                self.worn_off_ns = max(self.worn_off_ns, now_ns + beyond_ns)
 
     async def look_gone(self, instance: int) -> Sight:
         """Every clock shows again what it would show by itself; of its own a node can only tell when it is up: of one

@@ -385,3 +385,29 @@ def test_a_large_state_is_left_out_of_garbage_collections() -> None:
     finally:
         gc.unfreeze()
         gc.set_threshold(*thresholds)
+
+
+def test_a_node_on_a_full_disk_says_that_it_waits_and_ends_quietly_when_it_is_stopped(tmp_path: Path) -> None:
+    config = NodeConfig(
+        node_id="t1", role="tserver", listen="127.0.0.1:1", masters=(), cluster_id="c", data_dir=str(tmp_path / "data")
+    )
+    (tmp_path / "t1.json").write_bytes(dump_config(config))
+    program = """
+import errno, sys
+import cluster.node
+from harness.ports import DiskFull
+
+async def full(directory):
+    raise DiskFull(errno.ENOSPC, "no space left")
+
+cluster.node.next_incarnation = full
+sys.exit(cluster.node.main(sys.argv[1:]))
+"""
+    started = [sys.executable, "-c", program, str(tmp_path / "t1.json")]
+    with subprocess.Popen(started, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        first = process.stderr.readline()
+        assert "the disk is full: the node starts once there is room" in first
+        process.terminate()
+        rest = process.stderr.read()
+    assert (process.returncode, rest) == (0, "")
