@@ -28,6 +28,9 @@ class Key(NamedTuple):
 NO_KEY: Final = Key()
 """The only object of a history, or none in particular."""
 
+PRESENCE: Final = -1
+"""In place of a column: the row itself, which is there or not."""
+
 _MOST_TOLD: Final = 8
 """Of reasons and of unsupported operations, so many are kept."""
 

@@ -8,6 +8,9 @@ A `scan` reads a cell of each of its rows. An `erase` of a row that was there (v
 whether it was carried out, writes nil to every cell of the row that anybody ever read or wrote; one that found no row
 (value 0) read nil in all of them.
 
+Erasures also tell of the row itself, which is one more register (`PRESENCE`): nobody finds a row twice that was written
+once. A write makes the row be there, a write of nil perhaps; an erasure that found it took it away.
+
 All of this is about one row at a time, so the rows of a history are judged by many tasks.
 """
 
@@ -27,7 +30,7 @@ from checkers.columns.rows import flat as record_batch
 from checkers.columns.spans import spread
 from checkers.engines.keyed import ROWS_PER_CALL
 from checkers.explain.speaker import about_key
-from checkers.findings import Findings, Key, merged
+from checkers.findings import PRESENCE, Findings, Key, merged
 from checkers.linearizability.registers.judge import RegisterKernel
 from checkers.source import KEY_COLUMNS, top_level
 
@@ -39,6 +42,9 @@ ROW_OPERATIONS: Final = ("read", "write", "cas", *OF_SEVERAL)
 
 ERASE: Final = 16
 """The kind of an erasure, beside those of registers."""
+
+THERE: Final = 1
+"""What the PRESENCE of a row is, or nil."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +100,7 @@ def _cells(rows: Flat, initial: int | None) -> Flat:
     erasing = (kind == ERASE) | ((kind == WRITE) & nowhere & (rows.value == NIL))
     rows = rows._replace(address=(table, partition, row, column), kind=kind)
     known = part_of(rows, ~erasing & ((column >= 0) | (rows.kind == UNSUPPORTED)))
-    cells = concatenated([known, _erased(part_of(rows, erasing), known)])
+    cells = concatenated([known, _erased(part_of(rows, erasing), known), _presence(rows)])
     cells = cells._replace(value=began_as(cells.value, initial), expected=began_as(cells.expected, initial))
     return part_of(cells, np.argsort(cells.invoke, kind="stable"))
 
@@ -127,13 +133,32 @@ def _erased(erasures: Flat, known: Flat) -> Flat:
     return Flat(address, erasures.invoke[each], erasures.complete[each], kind[each], nil, nil)
 
 
+def _presence(rows: Flat) -> Flat:
+    """What was done to the rows of which an erasure found one: of others their cells tell as much."""
+    found = (rows.kind == ERASE) & (rows.complete != NEVER) & (rows.value != 0) & (rows.value != NIL)
+    changes = np.isin(rows.kind, (WRITE, CAS, ERASE)) & np.isin(rows.address[1], rows.address[1][found])
+    taken, of = found[changes], part_of(rows, changes)
+    table, partition, row, column = of.address
+    unset = (of.kind == WRITE) & (of.value == NIL)
+    gone = of.kind == ERASE
+    none = gone & (of.complete != NEVER) & ~taken
+    kind = np.select([taken, none], [CAS, READ], WRITE).astype(np.int8)
+    value, expected = np.where(gone, NIL, THERE), np.where(taken, THERE, NIL)
+    address = (table, partition, row, np.full_like(column, PRESENCE))
+    return Flat(address, of.invoke, np.where(unset, NEVER, of.complete), kind, value, expected)
+
+
 def of_cell(row: dict[str, Any], key: Key) -> dict[str, Any]:
     """What an operation did to one cell: of an erasure that it wrote nil, or read it; in the column that it got."""
     row = about_key(row, key)
     if len(row["mops"]) != 1:
         return row
     mop = row["mops"][0]
+    of_row = key.column == PRESENCE
     if mop["f"] == "erase":
-        found_none = row["type"] == "ok" and not mop["value"]
-        mop = {**mop, "f": "r" if found_none else "w", "value": None}
+        answered = row["type"] == "ok"
+        f = "w" if not answered or (mop["value"] and not of_row) else "cas" if mop["value"] else "r"
+        mop = {**mop, "f": f, "value": None, "expected": THERE if f == "cas" else None}
+    elif of_row:
+        mop = {**mop, "f": "w", "value": THERE}
     return {**row, "mops": [{**mop, "column": key.column}]}

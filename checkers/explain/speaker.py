@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from checkers.findings import Key
+from checkers.findings import PRESENCE, Key
 from checkers.source import KEY_COLUMNS, NO_CLOCK, Source
 
 
@@ -49,6 +49,8 @@ class Speaker:
 
     def key(self, key: Key) -> str:
         """`key 5`, with table, row and column where they are not the first; `key :x of 5` within independent keys."""
+        if key.column == PRESENCE:
+            return f"the presence of {self.key(key._replace(column=0))}"
         row, partition = self.source.shown(key.row), self.source.shown(key.partition)
         if self.source.independent:
             return f"key {row} of {partition}"

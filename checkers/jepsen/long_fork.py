@@ -2,6 +2,7 @@
 
 Each key is written once, so reads of one group can be put in order by what they show. Two reads of which each shows a
 write that the other misses saw the writes in opposite orders: a long fork, which snapshot isolation does not allow.
+Whether what reads show was written at all is looked at key by key.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ from checkers.verdict import Verdict
 
 LONG_FORK: Final = "long-fork"
 
+
+SHOWN: Final = 2
+"""The kind of a value that a read shows, beside writes of its key."""
 
 _KINDS: Final = {"r": READ, "read": READ, "w": WRITE, "write": WRITE}
 _SCHEMA: Final = pa.schema(
@@ -60,7 +64,7 @@ def _digests(address: tuple[Ints, ...]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class LongForkFlow:
-    """See `Flow`: reads of the same keys meet, and so do writes of one key."""
+    """See `Flow`: reads of the same keys meet, and so do the writes of one key and what reads show of it."""
 
     explain: int
     columns: tuple[str, ...] = COLUMNS
@@ -86,10 +90,11 @@ class LongForkFlow:
         columns |= {"invoke": operations.invoke[mops.of[kept]], "seen": ~mops.nil[kept], "value": mops.value[kept]}
         columns |= {name: part[kept] for name, part in zip(OBJECT, mops.address, strict=True)}
         columns["seen"] = columns["seen"].astype(np.int8)
+        shown = _apart(digest[kept], columns, (mops.kind[kept] == READ) & ~mops.nil[kept])
         wrong = np.flatnonzero(unknown)
         zeros = {field.name: np.zeros(len(wrong), np.int64) for field in _SCHEMA}
         zeros |= {"kind": np.full(len(wrong), UNSUPPORTED), "invoke": operations.invoke[wrong]}
-        return pa.concat_batches([flat(_SCHEMA, columns), flat(_SCHEMA, zeros)])
+        return pa.concat_batches([flat(_SCHEMA, columns), flat(_SCHEMA, shown), flat(_SCHEMA, zeros)])
 
     def judge(self, rows: pa.Table) -> Findings:
         kind, invoke = column(rows, "kind"), column(rows, "invoke")
@@ -103,9 +108,36 @@ class LongForkFlow:
             return Findings(unsupported=problems)
         figures = {"writes": int((kind == WRITE).sum())}
         lowest = {"rewritten": rewritten} if rewritten is not None else {}
+        unwritten = _unwritten(rows)
+        if unwritten is not None:
+            lowest["unwritten"] = unwritten
         if not reads.num_rows:
             return Findings(figures["writes"], figures=figures, lowest=lowest)
         return _judge_reads(reads, self.explain, figures, lowest)
+
+
+def _apart(digest: Any, columns: dict[str, Any], chosen: Any) -> dict[str, Any]:
+    """Of the chosen rows each value of a key once, by the group of its writes."""
+    places = np.flatnonzero(chosen)
+    of = {name: part[places] for name, part in columns.items()} | {"group": digest[places].view(np.int64)}
+    mixed = _mixed(digest[places] + of["value"].view(np.uint64))
+    _, first, same = np.unique(mixed, return_index=True, return_inverse=True)
+    twin = first[same]
+    alike = np.all([of[name] == of[name][twin] for name in ("value", *OBJECT)], axis=0)
+    alike[first] = False
+    apart = np.flatnonzero(~alike)
+    return {name: part[apart] for name, part in of.items()} | {"kind": np.full(len(apart), SHOWN)}
+
+
+def _unwritten(rows: pa.Table) -> int | None:
+    """The first operation that read a value of a key which nobody wrote."""
+    kind, invoke = column(rows, "kind"), column(rows, "invoke")
+    used = np.flatnonzero((kind == WRITE) | (kind == SHOWN))
+    columns = [column(rows, name)[used] for name in ("value", *OBJECT)]
+    order = np.lexsort((kind[used], *columns))
+    starts = group_starts([part[order] for part in columns])
+    written = np.repeat(kind[used][order[starts]] == WRITE, np.diff(np.append(starts, len(order))))
+    return int(invoke[used][order[~written]].min()) if not written.all() else None
 
 
 def _named_twice(reads: pa.Table) -> Ints:
@@ -206,6 +238,8 @@ def judge_long_fork(source: Source, engine: Engine, options: CheckOptions) -> Ve
     doubts = _illegal(source, part)
     if doubts:
         part = replace(part, counts={}, kept=())
+    if "unwritten" in part.lowest:
+        doubts += (f"Event {part.lowest['unwritten']} read a value of a key that no operation wrote.",)
     sizes = {part.lowest.get("group_size", 0), part.highest.get("group_size", 0)}
     wanted = int_setting(options, "group-size")
     if not part.figures.get("reads"):

@@ -70,6 +70,18 @@ def erasures_leave_cells(patch: Patch) -> None:
     patch.setattr(rules, "decide", upserted)
 
 
+def erasures_leave_rows(patch: Patch) -> None:
+    """Only the cells of a row that is erased go: the row is there still, and is found again by the next erasure."""
+    decide = rules.decide
+
+    def decided(change: Any, state: Any, timestamp: int) -> Any:
+        puts, done = decide(change, state, timestamp)
+        erased = change.kind == "delete"
+        return tuple(put for put in puts if not erased or put.key[2] != rules.MARKER), done
+
+    patch.setattr(rules, "decide", decided)
+
+
 def pages_lose_their_last_row(patch: Patch) -> None:
     """A scan that goes on after a page begins one row too late."""
     scan = rules.scan
@@ -87,6 +99,7 @@ PLANTS: dict[Callable[[Patch], None], set[str]] = {
     ids_by_name: {"column-came-back"},
     no_defaults: {"read-of-unwritten"},
     erasures_leave_cells: {"stale-read", "nonlinearizable", "overlapping-clusters"},
+    erasures_leave_rows: {"stale-read", "nonlinearizable"},
     pages_lose_their_last_row: {"stale-read", "nonlinearizable", "overlapping-clusters"},
 }
 

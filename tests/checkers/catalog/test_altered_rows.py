@@ -20,7 +20,7 @@ from checkers.catalog import judge
 from checkers.catalog.calls import COLUMN, RESHAPE, Call
 from checkers.catalog.judge import judged
 from checkers.catalog.schemas import ADD, DROP, RENAME
-from checkers.columns.codes import NEVER, NIL, READ, WRITE
+from checkers.columns.codes import CAS, NEVER, NIL, READ, WRITE
 from checkers.engines.api import Engine
 from checkers.engines.local import LocalEngine
 from checkers.engines.spark import SparkEngine
@@ -158,7 +158,26 @@ def test_an_erasure_unsets_every_cell_of_its_row() -> None:
     assert rows(*both, erased(outcome="fail"), saw(None, 5)).valid is False
     assert rows(*both, erased(0)).valid is False, "it told that there is no such row"
     assert rows(erased(0), *both, erased(), erased(0), saw(None, 5)).valid is True
-    assert rows(erased()).valid == "unknown", "of cells that nobody ever named nothing is known"
+    assert rows(erased(outcome="info")).valid == "unknown", "of cells that nobody ever named nothing is known"
+
+
+def test_a_row_is_not_found_twice_that_was_written_once() -> None:
+    """Its cells were nil both times, so nothing was wrong with them."""
+    assert rows(wrote(1, 5), erased(), erased()).valid is False
+    assert rows(wrote(1, 5), erased(), wrote(2, 6), erased()).valid is True
+    assert rows(wrote(1, 5), erased(), wrote(2, None, "fail"), erased()).valid is False
+    assert rows(wrote(1, 5), wrote(2, None, "info"), erased(), erased()).valid is True, "the write may come between"
+    assert rows(wrote(1, 5), erased(), wrote(2, None, "info"), erased(), erased()).valid is False, "but once only"
+    assert rows(erased()).valid is False, "nobody had written it"
+    unset = cell(write(1, None), 5)
+    assert rows(wrote(1, 5), erased(), ("ok", unset, unset), erased()).valid is True, "a row of nils is a row"
+    assert rows(wrote(1, 5), erased(), ("ok", unset, unset), erased(0)).valid is True, "or is none"
+    (anomaly,) = rows(wrote(1, 5), erased(), erased()).anomalies["stale-read"]
+    assert anomaly.key == [0, 1, 0, -1]
+    assert anomaly.message.startswith(
+        "Process 2 changed the presence of key 1 from 1 to nil at 0.000000004 s although process 1's compare-and-set "
+        "from 1 to nil had completed"
+    )
 
 
 def test_what_a_scan_told_is_a_read_of_each_row_and_evidence_names_the_row() -> None:
@@ -255,7 +274,12 @@ def _erase(random: Random, line: Line, cells: dict[int, int | None], lost: bool,
 
 
 def explained(lines: list[Line]) -> bool:
-    """Whether columns can be chosen for the writes without answer so that each cell is linearizable."""
+    """Whether the row itself is linearizable, and columns can be chosen for the writes without answer so that each cell
+    is."""
+    if not linearizable(
+        columns([(*_presence(each), each.invoke, each.complete) for each in lines if each.kind != READ])
+    ):
+        return False
     unknown = [line for line in lines if line.column is None]
     for chosen in product((5, 6), repeat=len(unknown)):
         of = dict(zip(map(id, unknown), chosen, strict=True))
@@ -274,6 +298,13 @@ def _cell(line: Line) -> tuple[int, int]:
     if line.kind == ERASE:
         return READ if line.value == 0 else WRITE, NIL
     return line.kind, NIL if line.value is None else line.value
+
+
+def _presence(line: Line) -> tuple[int, int, int]:
+    """What a line did to the row: made it be there, took it away if it was, looked for it."""
+    if line.kind == WRITE:
+        return WRITE, 1, NIL
+    return (CAS, NIL, 1) if line.value else (_cell(line)[0], NIL, NIL)
 
 
 def judged_rows(lines: list[Line], engine: Engine) -> Verdict:
