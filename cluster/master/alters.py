@@ -25,7 +25,7 @@ def take_schema(
     leadership.schema_versions.setdefault(report.tablet_id, {})[node_id] = report.schema_version
     tablet = leadership.caches.tablets[report.tablet_id]
     if _lags(leadership, table, tablet):
-        manager.calls.send(_calls(leadership, table, tablet))
+        manager.tell(leadership, _calls(leadership, table, tablet))
     elif settled(leadership, table):
         manager.wake.set()
 

@@ -56,8 +56,8 @@ async def scan(manager: CatalogManager, leadership: LeaderTerm) -> None:
         if _needs_placement(manager, leadership, table):
             await _place_table(manager, leadership, table.table_id)
         await settle(manager, leadership, table.table_id)
-        manager.calls.send(alter_calls(leadership, leadership.caches.tables[table.table_id]))
-    manager.calls.send(replication_calls(manager, leadership))
+        manager.tell(leadership, alter_calls(leadership, leadership.caches.tables[table.table_id]))
+    manager.tell(leadership, replication_calls(manager, leadership))
     _nudge(manager, leadership)
 
 
@@ -158,10 +158,13 @@ def _nudge(manager: CatalogManager, leadership: LeaderTerm) -> None:
         for replica in tablet.unconfirmed:
             if manager.servers.is_live(replica.node_id, now_ns):
                 table = leadership.caches.tables[tablet.table_id]
-                manager.calls.send((ServerCall(replica, create_request(manager, table, tablet, replica.node_id)),))
+                manager.tell(
+                    leadership, (ServerCall(replica, create_request(manager, table, tablet, replica.node_id)),)
+                )
     unwanted = leadership.holders.unwanted(leadership.caches.tables, leadership.caches.tablets)
-    manager.calls.send(
-        [ServerCall(Replica(name, ""), each) for name, each in unwanted if manager.servers.is_live(name, now_ns)]
+    manager.tell(
+        leadership,
+        [ServerCall(Replica(name, ""), each) for name, each in unwanted if manager.servers.is_live(name, now_ns)],
     )
 
 

@@ -80,14 +80,14 @@ async def carry_out(manager: CatalogManager, leadership: LeaderTerm, operation: 
             try:
                 reply = await _replicate(manager, operation, mutation)
             except Refusal as refusal:
-                if not refusal.error_reply.definite:  # It may take effect yet: then step 7 is due.
+                if not refusal.error_reply.definite and manager.holds(leadership):  # Step 7 may be due yet.
                     manager.undecided.add(mutation.tables, mutation.tablets, mutation.calls)
                 raise
             # 6. Disk and memory of this master agree.
         if reply != mutation.reply:
             return reply  # Refused at apply (the session had ended), or answered before: nothing of this took effect.
         # 7. Only now tablet servers are told. What is lost is owed (`ServerCalls`), nudged (M8) or reported again (M4).
-        manager.calls.send(mutation.calls)
+        manager.tell(leadership, mutation.calls)
         return reply
 
 
@@ -109,4 +109,4 @@ def _err_early(manager: CatalogManager, leadership: LeaderTerm, operation: Opera
         new = [each for each in mutation.tablets if each.revision == 1]
         leadership.caches.commit(tables, [replace(each, state=TabletState.UNKNOWN, config=None) for each in new])
     if CALLS_EARLY.get(operation.name) in manager.flaws:
-        manager.calls.send(mutation.calls)
+        manager.tell(leadership, mutation.calls)

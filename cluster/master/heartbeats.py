@@ -72,11 +72,11 @@ def _take_report(manager: CatalogManager, leadership: LeaderTerm, request: Heart
     decision = fate(table, tablet, request.node_id, held, manager.flaws)
     if tablet is None or table is None:
         if decision == Fate.DELETE:
-            manager.calls.send((ServerCall(replica, DeleteTablet(report.tablet_id, server_id=replica.node_id)),))
+            manager.tell(leadership, (ServerCall(replica, DeleteTablet(report.tablet_id, server_id=replica.node_id)),))
         return False
     leadership.holders.note(request.node_id, report.tablet_id, held)
     if (deletes := deletion(decision, tablet, replica.node_id)) is not None:
-        manager.calls.send((ServerCall(replica, deletes),))
+        manager.tell(leadership, (ServerCall(replica, deletes),))
     if decision != Fate.KEEP:
         return False
     if "cold-replica-map" in leadership.flaws:

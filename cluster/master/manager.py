@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -255,8 +255,18 @@ class CatalogManager:
 
     def require(self, leadership: LeaderTerm) -> None:
         """Raises Refusal (NOT_THE_LEADER, definite) if its term has ended: its caches are no longer kept up to date."""
-        if self._leadership is not leadership:
+        if not self.holds(leadership):
             raise self.not_the_leader(self._group.leader)
+
+    def holds(self, leadership: LeaderTerm) -> bool:
+        """Whether its term lasts, as far as this master knows."""
+        return self._leadership is leadership
+
+    def tell(self, leadership: LeaderTerm, calls: Iterable[ServerCall]) -> None:
+        """Have tablet servers told, while the term lasts: then its successor's catalog says what they are told, which
+        may be of other things by now (M4)."""
+        if self.holds(leadership):
+            self.calls.send(calls)
 
     def answered(self, request_id: RequestId | None) -> bytes | None:
         """The encoded reply to a request that must not be carried out (any more), see `Sessions.answered`."""

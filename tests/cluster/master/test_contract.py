@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -46,7 +46,6 @@ class Master:
         self.answers: dict[RequestId, bytes] = {}
         self.leads = True
         self._outcome = outcome
-        self.calls = SimpleNamespace(send=lambda calls: self.noted.extend("call" for _ in calls))
         self.undecided = SimpleNamespace(add=lambda *change: self.noted.append("undecided"))
 
     def answered(self, request_id: RequestId | None) -> bytes | None:
@@ -55,6 +54,12 @@ class Master:
     def require(self, leadership: object) -> None:
         if not self.leads:
             raise refusal(definite=True)
+
+    def holds(self, leadership: object) -> bool:
+        return self.leads
+
+    def tell(self, leadership: object, calls: Iterable[ServerCall]) -> None:
+        self.noted.extend("call" for _ in calls if self.leads)
 
     async def replicate(self, *batch: object) -> bytes:
         self.noted.append("replicate")
@@ -130,6 +135,21 @@ def test_only_what_may_yet_take_effect_is_undecided(definite: bool, noted: list[
     with pytest.raises(Refusal):
         asyncio.run(carry_out(master, LEADERSHIP, operation()))
     assert master.noted == noted and len(master.locks) == 0
+
+
+@pytest.mark.parametrize("outcome", [b"done", refusal(definite=False)])
+def test_a_term_that_ended_meanwhile_leaves_it_to_its_successor_to_tell(outcome: bytes | Refusal) -> None:
+    """A deposed master had tablets founded that its successor had deleted (`catalog --nemesis all --swarm`, seed 9)."""
+
+    async def scenario() -> None:
+        master: Any = Master(outcome)
+        carried_out = asyncio.create_task(carry_out(master, LEADERSHIP, operation()))
+        await asyncio.sleep(0)
+        master.leads = False
+        await asyncio.gather(carried_out, return_exceptions=True)
+        assert master.noted == ["replicate"] and len(master.locks) == 0
+
+    asyncio.run(scenario())
 
 
 def test_what_was_answered_otherwise_at_apply_tells_nobody_anything() -> None:
