@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkers.compiled import kernel
+from checkers.compiled import kernel, lean, lean_inline
 from checkers.isolation.weak_edges import (
     DemandedEdges,
     Int32s,
@@ -94,14 +94,14 @@ def most_alive(order, reads, chains, waiting, met):
     return most
 
 
-@kernel
+@lean_inline
 def _join(clocks, into, transaction):
     pool, other = clocks.pool, clocks.slot[transaction]
     for chain in range(pool.shape[1]):
         pool[into, chain] = max(pool[into, chain], pool[other, chain])
 
 
-@kernel
+@lean_inline
 def _drop(clocks, transaction, free):
     clocks.waiting[transaction] -= 1
     if clocks.waiting[transaction] == 0:
@@ -110,7 +110,7 @@ def _drop(clocks, transaction, free):
     return free
 
 
-@kernel
+@lean
 def _latest_before(writers, group, limit):
     """The last transaction of a group that is among the first `limit` of its chain, or -1."""
     low, high = writers.begin[group], writers.begin[group + 1]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from checkers.compiled import kernel
+from checkers.compiled import kernel, lean, lean_inline
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
@@ -109,7 +109,7 @@ def no_edges():
     return Demanded(np.empty(1024, np.int32), np.empty(1024, np.int32), np.empty(1024, np.int64), np.int64(0))
 
 
-@kernel
+@lean
 def _writes_key(writes, transaction, key):
     low, high = writes.begin[transaction], writes.begin[transaction + 1]
     while low < high:
@@ -121,7 +121,7 @@ def _writes_key(writes, transaction, key):
     return low < writes.begin[transaction + 1] and writes.key[low] == key
 
 
-@kernel
+@lean_inline
 def _remember(reads, latest, transaction, read, seen):
     """Take in a read; returns how many different keys have been seen."""
     key = reads.key[read]
@@ -164,7 +164,7 @@ def _visible(accesses, latest, transaction, writer, seen, both, edges):
     return edges
 
 
-@kernel
+@lean
 def _mark_first_reads(reads, transaction, sources):
     """Which reads are their transaction's first of their source."""
     for read in range(reads.begin[transaction], reads.begin[transaction + 1]):

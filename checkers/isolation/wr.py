@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.columns.codes import FAIL, OK
-from checkers.compiled import kernel
+from checkers.compiled import kernel, lean_inline
 
 FINE: Final = 0
 THIN_AIR_READ: Final = 1
@@ -88,7 +88,7 @@ def _find_writers(mops, writers, final, last_row):
             final[row] = mops.write[row] and last_row[mops.key[row]] == row
 
 
-@kernel
+@lean_inline
 def _judge_own(mops, row, own_row):
     """A read behind an own write of its key: it must see the last one."""
     if mops.version[own_row] == mops.version[row]:
@@ -96,7 +96,7 @@ def _judge_own(mops, row, own_row):
     return NOT_MY_OWN_WRITE, own_row
 
 
-@kernel
+@lean_inline
 def _judge_external(mops, transaction, row, writers, final):
     """What is wrong with a read of something that others wrote, the row that shows it, and where it read from."""
     version, initial = mops.version[row], mops.status.shape[0]

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.columns.codes import Ints
-from checkers.compiled import kernel
+from checkers.compiled import kernel, lean
 
 ADD, READ = 0, 1
 
@@ -85,7 +85,7 @@ def place_of(value, first, stop, wanted, near):
     return low if low < stop and value[low] == wanted else -1
 
 
-@kernel
+@lean
 def _overtaken(ops, sought, element, owner, lead, stop):
     """A late element's lead, moved on over late reads that ended before the element was added."""
     last = sought.late_first[owner + 1] - 1

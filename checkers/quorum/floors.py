@@ -17,7 +17,7 @@ import numpy as np
 from checkers.columns.codes import NIL, Ints
 from checkers.columns.dense import together
 from checkers.columns.instances import Instances, record
-from checkers.compiled import kernel
+from checkers.compiled import kernel, lean, lean_inline
 from checkers.quorum.pages import first_above
 from checkers.quorum.table import Bools, Cells, Deletions, Mutations, Pages
 
@@ -75,13 +75,13 @@ def _grown(entries, count):
     return larger
 
 
-@kernel
+@lean_inline
 def _raise(floors, cell, level, timestamp, owner):
     if timestamp > floors.floor[cell, level]:
         floors.floor[cell, level], floors.owner[cell, level] = timestamp, owner
 
 
-@kernel
+@lean
 def _raise_by_reads(sources, pages, floors, entries, place, begin):
     """Takes in what reads had shown that were over by then; the place of the next in order of completion."""
     while pages.complete[sources.ended[place]] < begin:
@@ -92,7 +92,7 @@ def _raise_by_reads(sources, pages, floors, entries, place, begin):
     return place
 
 
-@kernel
+@lean
 def _raise_by_writes(sources, mutations, floors, group, place, begin):
     """Takes in what was acknowledged by then; the place of the next in order of completion."""
     while place < sources.write_begin[group + 1] and mutations.complete[sources.write[place]] < begin:
@@ -107,7 +107,7 @@ def _raise_by_writes(sources, mutations, floors, group, place, begin):
     return place
 
 
-@kernel
+@lean_inline
 def _highest(floor, binding, cell, level):
     """The place whose floor for a cell is the highest of those that bind a level, or -1."""
     best = -1
@@ -117,7 +117,7 @@ def _highest(floor, binding, cell, level):
     return best
 
 
-@kernel
+@lean
 def _reached(deletions, mutations, cell, timestamp, complete):
     """The lowest timestamp of a deletion that reaches another and had begun by then; NIL if there is none."""
     for place in range(first_above(deletions, cell, timestamp - 1), deletions.begin[cell + 1]):
@@ -126,7 +126,7 @@ def _reached(deletions, mutations, cell, timestamp, complete):
     return np.int64(NIL)
 
 
-@kernel
+@lean
 def _of_absent(table, floors, page, cell, least):
     """The timestamp of a deletion that an absent cell stands for, by a floor (NIL: none); NIL if there need be none."""
     pages, mutations, deletions = table.pages, table.mutations, table.deletions
@@ -138,7 +138,7 @@ def _of_absent(table, floors, page, cell, least):
     return np.int64(NIL) if least == NIL else _reached(deletions, mutations, cell, least, pages.complete[page])
 
 
-@kernel
+@lean
 def _timestamp_of(table, floors, page, item):
     """The timestamp that a page shows, of its place `item` or, as -1 - cell, of a cell absent within its bounds, and
     whether there was a floor to reach; takes note of the first that does not."""

@@ -20,7 +20,7 @@ import numpy as np
 
 from checkers.columns.codes import Ints
 from checkers.columns.instances import Instances, record
-from checkers.compiled import kernel
+from checkers.compiled import kernel, lean, lean_inline
 from checkers.quorum.table import Bools, Deletions, Mutations, Pages
 
 
@@ -36,7 +36,7 @@ class _Memo(NamedTuple):
     stack: Ints
 
 
-@kernel
+@lean
 def in_bounds(pages, page, cell):
     """Whether a page covers a cell by its bounds."""
     for bound in range(pages.bound_begin[page], pages.bound_begin[page + 1]):
@@ -45,7 +45,7 @@ def in_bounds(pages, page, cell):
     return False
 
 
-@kernel
+@lean
 def first_above(deletions, cell, timestamp):
     """The place of the first deletion of a cell at a higher timestamp."""
     low, high = deletions.begin[cell], deletions.begin[cell + 1]
@@ -58,7 +58,7 @@ def first_above(deletions, cell, timestamp):
     return low
 
 
-@kernel
+@lean_inline
 def _shown_there(pages, memo, page, cell):
     """What a page shows of a cell: a mutation, ABSENT, or -2 where that tells nothing or the page does not cover it."""
     if memo.page_of_cell[cell] == page:
@@ -66,7 +66,7 @@ def _shown_there(pages, memo, page, cell):
     return np.int64(-1) if in_bounds(pages, page, cell) else np.int64(-2)
 
 
-@kernel
+@lean
 def _can_be(pages, mutations, deletions, memo, page, wanted):
     """Whether a mutation can be in the page's set. Those on the stack wait for the one above them, which has a higher
     timestamp; so none is there twice."""
@@ -110,7 +110,7 @@ def _can_be(pages, mutations, deletions, memo, page, wanted):
     return memo.fits[wanted]
 
 
-@kernel
+@lean
 def _is_deleted(pages, mutations, deletions, memo, page, cell, timestamp):
     """Whether a mutation that can be in the page's set deletes a cell at a higher timestamp."""
     for place in range(first_above(deletions, cell, timestamp), deletions.begin[cell + 1]):
@@ -120,7 +120,7 @@ def _is_deleted(pages, mutations, deletions, memo, page, cell, timestamp):
     return False
 
 
-@kernel
+@lean
 def _lacks(pages, mutations, deletions, memo, page, writer):
     """A touch of the writer's where the page shows something older, or -1."""
     mine = mutations.timestamp[writer]
@@ -136,7 +136,7 @@ def _lacks(pages, mutations, deletions, memo, page, writer):
     return -1
 
 
-@kernel
+@lean
 def _name(pages, memo, page, unwritten):
     """Take note of what a page shows; a place where it shows a cell a second time and otherwise, or -1."""
     twice = -1

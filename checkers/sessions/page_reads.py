@@ -16,7 +16,7 @@ import numpy.typing as npt
 from checkers.columns.codes import Ints
 from checkers.columns.dense import together
 from checkers.columns.instances import Instances, record
-from checkers.compiled import kernel
+from checkers.compiled import kernel, lean, lean_inline
 
 _LARGE: Final = 64
 """Writes of more rows than this are searched by cell."""
@@ -88,7 +88,7 @@ def cells_written(begin: Ints, cell: Ints, write: Bools) -> Ints:
     return counts
 
 
-@kernel
+@lean
 def _writes_cell(pages, visit, cell):
     """The first row in which a visit writes a cell, or -1."""
     low, high = pages.begin[visit], pages.begin[visit + 1]
@@ -112,7 +112,7 @@ def _writes_cell(pages, visit, cell):
     return -1
 
 
-@kernel
+@lean_inline
 def _compare(pages, visit, writer, row, other, edges, count):
     """One row shows `writer`, and `other` a version of a cell that it wrote too: 1 torn, 2 demanded, 0 nothing."""
     origin = pages.writer[pages.version[other]]
@@ -173,7 +173,7 @@ def _against(pages, visit, row, twice, marks, edges, count):
     return edges, count, -1
 
 
-@kernel
+@lean_inline
 def _read_rows(pages, visit, marks):
     """Marks the rows of a visit's reads by their cells; returns how many they are, and whether they show several
     versions of a cell."""

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from checkers.columns.codes import NEVER, NIL, Ints
 from checkers.columns.dense import together
 from checkers.columns.versions import grouped_order
-from checkers.compiled import kernel
+from checkers.compiled import kernel, lean
 from checkers.sessions.session_order import Events
 
 
@@ -42,7 +42,7 @@ class _Visits(NamedTuple):
     by_asked: Ints
 
 
-@kernel
+@lean
 def _find_prefixes(visits, session, until):
     """How far the visits go that were shown before a visit was asked for last (itself may be one of them)."""
     place, end = visits.begin[session], visits.begin[session + 1]

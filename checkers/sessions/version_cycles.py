@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.columns.codes import NEVER, NIL, Ints
-from checkers.compiled import kernel
+from checkers.compiled import kernel, lean, lean_inline
 from checkers.sessions.session_order import Events
 
 CERTAIN: Final = 0
@@ -71,7 +71,7 @@ def make_nodes(group: Ints, groups: int, settled: Ints, since: Ints, shown: Ints
     return Nodes(begin, settled, np.minimum(since, settled), shown, asked, *orders)
 
 
-@kernel
+@lean_inline
 def _push(heap, size, key, node):
     place = size
     while place > 0:
@@ -83,7 +83,7 @@ def _push(heap, size, key, node):
     heap[place] = node
 
 
-@kernel
+@lean_inline
 def _pop(heap, size, key):
     """Remove the top of a heap of `size` nodes."""
     last = heap[size - 1]
@@ -100,14 +100,14 @@ def _pop(heap, size, key):
     heap[place] = last
 
 
-@kernel
+@lean
 def _next(order, place, end, gone):
     while place < end and gone[order[place]]:
         place += 1
     return place
 
 
-@kernel
+@lean_inline
 def _may_be_next(nodes, node, first, second, end):
     """Whether no other node left was shown before this one was asked for."""
     rival = first if first < end and nodes.by_shown[first] != node else second
@@ -173,7 +173,7 @@ def _find_read_before(nodes, edges, group, state):
                 state.before[edges.target[place]] = node
 
 
-@kernel
+@lean
 def _blocker(nodes, state, node, oldest, first, second):
     """A node left that must come before this one, and why: of those left, the one that was there first, and the two
     that were shown first (-1: there is no second)."""

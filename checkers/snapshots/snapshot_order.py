@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from checkers.columns.codes import NIL, Ints
 from checkers.columns.instances import Instances, record
-from checkers.compiled import kernel
+from checkers.compiled import kernel, lean
 
 UNEQUAL: Final = 0
 MISSED: Final = 1
@@ -55,7 +55,7 @@ class Snapshots(NamedTuple):
     judged: npt.NDArray[np.bool_]
 
 
-@kernel
+@lean
 def _judge_read(snapshots, cell, row, newest, same, other, out):
     """`newest` is the last commit at or below the read's T, `same` the first read of that T, `other` the last read of a
     lower T that showed another version (rows or -1)."""
@@ -81,7 +81,7 @@ def _judge_read(snapshots, cell, row, newest, same, other, out):
         record(out, WENT_BACK, snapshots.invoke[row], cell, (row, other, -1, -1))
 
 
-@kernel
+@lean
 def _judge_cell(snapshots, cell, out):
     commit, end = snapshots.commit_begin[cell], snapshots.commit_begin[cell + 1]
     # Two sorted lists are merged: reads in order of T, commits in order of their stamp. When a read is judged, `newest`

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.columns.codes import NEVER, Ints
-from checkers.compiled import kernel
+from checkers.compiled import kernel, lean
 from checkers.linearizability.objects.kinds import DEQUEUE, ENQUEUE, FIFO, IS_EMPTY, TAKE, ObjectOps
 from checkers.linearizability.registers.zones import INVALID, UNDECIDED, VALID
 
@@ -72,7 +72,7 @@ class _Queues(NamedTuple):
     span: int
 
 
-@kernel
+@lean
 def _first_to_end(waiting, count, complete):
     """The place of the waiting operation that completes first."""
     best = 0
