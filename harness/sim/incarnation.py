@@ -54,7 +54,9 @@ class Incarnation:
 
     def hold(self, handle: SimHandle) -> None:
         """Take a handle that may not run now: kept for the resume if paused, dropped for ever if dead."""
-        if not self.dead:
+        if self.dead:
+            _drop(handle)
+        else:
             self.held.append(handle)
 
     def pause(self) -> None:
@@ -95,6 +97,8 @@ class Incarnation:
         """Nothing of this process runs from now on."""
         self.dead = True
         self.blocked = True
+        for handle in self.held:
+            _drop(handle)
         self.held.clear()
 
     def bury(self) -> None:
@@ -126,7 +130,9 @@ class SlowIncarnation(Incarnation):
         self._due = False
 
     def hold(self, handle: SimHandle) -> None:
-        if not self.dead:
+        if self.dead:
+            _drop(handle)
+        else:
             self._queue.append(handle)
             self._go_on()
 
@@ -139,6 +145,8 @@ class SlowIncarnation(Incarnation):
 
     def die(self) -> None:
         super().die()
+        for handle in self._queue:
+            _drop(handle)
         self._queue.clear()
 
     def _go_on(self) -> None:
@@ -158,6 +166,14 @@ class SlowIncarnation(Incarnation):
 
 
 OWNER: ContextVar[Incarnation] = ContextVar("assay_incarnation")
+
+
+def _drop(handle: SimHandle) -> None:
+    """Let go of what a dead process had still to run. If that was somebody who waited for a task, the task's exception
+    would have been taken: it is not one that nothing handled."""
+    for awaited in handle.args:
+        if isinstance(awaited, asyncio.Future):
+            awaited._log_traceback = False
 
 
 def _close(coroutine: Any) -> None:

@@ -172,6 +172,38 @@ def test_a_panic_is_recorded_and_the_node_is_dead(world: World) -> None:
     world.run(main())
 
 
+@pytest.mark.parametrize("end", ["return", "kill", "pause"])
+def test_who_dies_before_it_hears_how_its_tasks_ended_handled_that(world: World, end: str) -> None:
+    """A run was invalid for a panic: a server stopped, and the network was closed under two calls that it awaited
+    (`convergence --nemesis all --swarm`, seed 27)."""
+
+    async def call(closing: asyncio.Event) -> None:
+        await closing.wait()
+        raise CallLost("the network was closed")
+
+    async def program(ports: Ports) -> None:
+        closing, node = asyncio.Event(), world.node("a")
+
+        async def repair() -> None:
+            await asyncio.gather(call(closing), call(closing))
+
+        repairing = asyncio.create_task(repair())
+        await ports.clock.sleep(0.001)
+        closing.set()
+        if end != "return":
+            asyncio.get_running_loop().call_soon(node.kill if end == "kill" else node.pause)
+            await repairing
+
+    async def main() -> None:
+        node = world.node("a")
+        node.start(program)
+        await asyncio.sleep(0.01)
+        node.kill()
+        assert node.errors == []
+
+    world.run(main())
+
+
 def test_exceptions_outside_main_are_recorded_and_the_node_goes_on(world: World) -> None:
     def broken(peer: Peer, message: bytes) -> None:
         raise LookupError("in on_notify")
