@@ -149,7 +149,8 @@ def _late(speaker: Speaker, finding: Finding) -> str:
 def _no_order(speaker: Speaker, finding: Finding) -> str:
     states = [_state(state) for state in finding.facts["states"]]
     more = finding.facts["more"]
-    before = f"The catalog may have been {listed(states, more)} by then" if states else "Nothing is known before"
+    what = "Of the names that have to do with it the" if finding.facts["apart"] else "The"
+    before = f"{what} catalog may have been {listed(states, more)} by then" if states else "Nothing is known before"
     return f"{opening(_op(speaker, finding.ops[0]))} fits no order of the operations before it. {before}."
 
 

@@ -103,6 +103,7 @@ def _stuck(answer: SearchAnswer) -> Iterator[Finding]:
         for state in answer.states
     ]
     facts = {"states": states[:_STATES_TOLD], "more": max(0, len(states) - _STATES_TOLD)}
+    facts["apart"] = answer.apart
     yield Finding("no-order", answer.stuck.order, NO_KEY, (answer.stuck.order,), facts)
 
 

@@ -12,6 +12,8 @@ Two answers are certain: a way to the end (`LINEARIZABLE`), whatever was left ou
 nothing was left out (`STUCK`). Little is tried at first (`Limits`). Where that comes to an end, the search goes back a
 little and on with wider limits until it is past that place, then back further (`RETREATS`).
 
+Names that nothing links are searched one after the other (`checkers.catalog.apart`).
+
 A list that tells every table's id and version says what the state was, whatever came before. So histories fall apart
 at such lists (`pinned`): if no way leads from one to the place where the search can't go on, although every change of
 unknown outcome before it is taken to be still unspent, there is none from the beginning either. That is decided exactly
@@ -25,6 +27,7 @@ from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from typing import Any, Final, NamedTuple
 
+from checkers.catalog.apart import parts, told_ids
 from checkers.catalog.calls import CREATE, RENAME, Call
 from checkers.catalog.model import Bindable, State, after, shows
 from checkers.columns.codes import NEVER
@@ -65,36 +68,32 @@ RECENT: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class SearchAnswer:
-    """What came of a search: `stuck` is the call that could not take effect, `states` what may have been before it, and
-    `names` the name behind each place of a state."""
+    """What came of a search: `stuck` is the call that could not take effect, `states` what may have been before it,
+    `names` the name behind each place of a state, which are all names only if nothing was searched `apart`."""
 
     word: str
     work: int
     stuck: Call | None = None
     states: tuple[State, ...] = ()
     names: tuple[int, ...] = ()
+    apart: bool = False
 
 
 def search(calls: Sequence[Call], most_work: int) -> SearchAnswer:
-    """Whether some order of the calls that respects real time is one that the model allows; `most_work` steps."""
-    dense, names = _renamed([call for call in calls if call.changes or call.seen or call.total])
-    return replace(_Search(dense, len(names), most_work).run(), names=names)
-
-
-def _renamed(calls: Sequence[Call]) -> tuple[list[Call], tuple[int, ...]]:
-    """The same calls about names numbered from 0."""
-    met = {call.name for call in calls if call.changes} | {call.new for call in calls if _moves(call)}
-    met |= {seen.name for call in calls for seen in call.seen}
-    place = {name: i for i, name in enumerate(sorted(met))}
-    dense = []
-    for call in calls:
-        seen = tuple(replace(each, name=place[each.name]) for each in call.seen)
-        dense.append(replace(call, name=place.get(call.name, 0), new=place.get(call.new, 0), seen=seen))
-    return dense, tuple(sorted(met))
-
-
-def _moves(call: Call) -> bool:
-    return call.changes and call.kind == RENAME
+    """Whether some order of the calls that respects real time is one that the model allows; `most_work` steps. Of
+    several parts that are stuck the one that was stuck first is told."""
+    answers, work = [], 0
+    pieces = list(parts([call for call in calls if call.changes or call.seen or call.total]))
+    for part, names in pieces:
+        answers.append(replace(_Search(part, len(names), most_work - work).run(), names=names))
+        work += answers[-1].work
+        if work > most_work:
+            break
+    stuck = [(answer.stuck.complete, answer) for answer in answers if answer.stuck is not None]
+    if stuck:
+        return replace(min(stuck, key=lambda told: told[0])[1], work=work, apart=len(pieces) > 1)
+    undecided = any(answer.word == UNDECIDED for answer in answers)
+    return SearchAnswer(UNDECIDED if undecided else LINEARIZABLE, work)
 
 
 class Config(NamedTuple):
@@ -137,7 +136,7 @@ class _Search:
         self._claimed = {call.id for call in calls if call.changes and call.kind == CREATE and call.id is not None}
         self._first_told: dict[int, int] = {}
         for call in calls:
-            for table_id in _told(call):
+            for table_id in told_ids(call):
                 self._first_told[table_id] = min(call.complete, self._first_told.get(table_id, NEVER))
         if whole is not None:
             self._claimed = whole._claimed
@@ -282,7 +281,7 @@ class _Search:
         bit = 1 << slot
         self._open[slot], self._slots[call.order] = call, slot
         self._names[slot] = self._names_of(call)
-        for table_id in _told(call):
+        for table_id in told_ids(call):
             self._tellers[table_id] = self._tellers.get(table_id, 0) | bit
         if call.changes and call.complete == NEVER:
             self._unknown |= bit
@@ -293,7 +292,7 @@ class _Search:
         self._certain[slot] = self._names[slot]
         if not call.changes:
             self._reads |= bit
-            if all(table_id in self._claimed for table_id in _told(call)):
+            if all(table_id in self._claimed for table_id in told_ids(call)):
                 self._plain_reads |= bit
             self._configs = [_noted(config, call, bit) for config in self._configs]
 
@@ -304,7 +303,7 @@ class _Search:
         heappush(self._vacant, slot)
         self._reads &= ~bit
         self._plain_reads &= ~bit
-        for table_id in _told(call):
+        for table_id in told_ids(call):
             self._tellers[table_id] &= ~bit
         self._configs = [Config(config.state, config.done & ~bit) for config in self._configs]
 
@@ -469,15 +468,6 @@ def _pins(call: Call) -> bool:
 def _noted(config: Config, call: Call, bit: int) -> Config:
     """An observation takes effect at once where the state shows what it saw."""
     return Config(config.state, config.done | bit) if shows(config.state, call) is not None else config
-
-
-def _told(call: Call) -> Iterator[int]:
-    """The ids that a call's answer tells."""
-    if call.changes and call.id is not None and call.kind != CREATE:
-        yield call.id
-    for seen in call.seen:
-        if seen.id is not None:
-            yield seen.id
 
 
 def _bits(bits: int) -> Iterator[int]:

@@ -10,6 +10,7 @@ from random import Random
 import pytest
 from naive_catalog import linearizable
 
+from checkers.catalog.apart import parts
 from checkers.catalog.calls import CREATE, DELETE, LIST, SCHEMA, Call, TableSeen
 from checkers.catalog.judge import judged
 from checkers.catalog.refute import refutations
@@ -71,6 +72,43 @@ def test_the_search_says_what_trying_every_order_says(block: int) -> None:
                 old = aged(history, seed)
                 assert search(old, PLENTY).word == (LINEARIZABLE if linearizable(old) else STUCK), (seed, i)
     assert min(words.values()) > 200
+
+
+def test_names_that_nothing_links_are_searched_apart() -> None:
+    """As trying every order of all calls says, for which nothing falls apart."""
+    words: Counter[str] = Counter()
+    split = 0
+    for seed in range(800):
+        calls = [call for call in small(seed) if not call.total]
+        for history in (calls, [call for call in corrupted(calls, seed) if not call.total] if calls else []):
+            asked = [call for call in history if call.changes or call.seen]
+            pieces = list(parts(asked))
+            assert sorted(call.order for piece, _ in pieces for call in piece) == sorted(call.order for call in asked)
+            split += len(pieces) > 1
+            answer = search(history, PLENTY)
+            assert answer.word == (LINEARIZABLE if linearizable(history) else STUCK), seed
+            words[answer.word] += 1
+    assert split > 200 and min(words.values()) > 100
+
+
+def test_an_id_links_the_names_that_answers_tell_it_of() -> None:
+    """Each name by itself is as it should be: nobody knows the id that the creation of either gave its table."""
+    made = [Call(order, order, NEVER, CREATE, name) for name, order in ((0, 0), (1, 1))]
+    shown = [
+        Call(2 + 2 * name, 2 + 2 * name, 3 + 2 * name, SCHEMA, seen=(TableSeen(name, False, 7, 0),)) for name in (0, 1)
+    ]
+    assert len(list(parts([*made, shown[0]]))) == 2 and len(list(parts([*made, *shown]))) == 1
+    assert search([*made, shown[0]], PLENTY).word == LINEARIZABLE
+    assert search([*made, *shown], PLENTY).word == STUCK
+
+
+def test_a_part_that_is_stuck_is_told_though_another_is_undecided() -> None:
+    hard = catalog_calls(CatalogShape(calls=60, clients=8, names=3, unknown=0.6), 5)
+    hard = [call for call in hard if not call.total]
+    wrong = Call(999, 999, 1000, SCHEMA, seen=(TableSeen(50, False, 7, 0),))
+    assert search(hard, 20).word == UNDECIDED
+    answer = search([wrong, *hard], 20)
+    assert answer.word == STUCK and answer.names == (50,)
 
 
 @pytest.mark.parametrize("block", range(2))
