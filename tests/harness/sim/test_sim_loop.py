@@ -242,6 +242,8 @@ def test_the_end_of_a_world_is_quiet(caplog: pytest.LogCaptureFixture, capfd: py
         world.node("paused").pause()
         world.node("just started").start(stubborn)
 
+    with warnings.catch_warnings(action="ignore"):
+        gc.collect()  # What tests before left unclosed is not of this world.
     with warnings.catch_warnings(record=True) as warned, World(seed=1) as world:
         world.run(main(world))
         states = [node.state for node in world.nodes]
