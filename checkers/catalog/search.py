@@ -80,10 +80,12 @@ class SearchAnswer:
 
 
 def search(calls: Sequence[Call], most_work: int) -> SearchAnswer:
-    """Whether some order of the calls that respects real time is one that the model allows; `most_work` steps. Of
-    several parts that are stuck the one that was stuck first is told."""
+    """Whether some order of the calls that respects real time is one that the model allows; `most_work` steps, spent on
+    small parts first. Of several that are stuck the one that was stuck first is told."""
     answers, work = [], 0
-    pieces = list(parts([call for call in calls if call.changes or call.seen or call.total]))
+    pieces = sorted(
+        parts([call for call in calls if call.changes or call.seen or call.total]), key=lambda piece: len(piece[0])
+    )
     for part, names in pieces:
         answers.append(replace(_Search(part, len(names), most_work - work).run(), names=names))
         work += answers[-1].work

@@ -205,6 +205,32 @@ def test_a_deletion_that_is_replicated_too_late_for_who_asked_is_carried_out_all
     play(scenario, knobs=replace(KNOBS, election_timeout_ms=8_000))
 
 
+def test_a_master_that_hears_too_late_that_its_change_was_replicated_tells_tablet_servers_nothing() -> None:
+    """It was deposed meanwhile, and had tablets founded that its successor had deleted (`catalog --nemesis all
+    --swarm`, seed 9)."""
+
+    async def scenario(rig: MasterRig, client: ClusterClient) -> None:
+        await made(rig, client)
+        old, session = await rig.leader(), await rig.session()
+        called: list[str] = []
+        rig.world.node(old).failpoints.arm(Arming("master.before_call", called.append))
+        for master in MASTERS:
+            if master.node_id != old:
+                rig.world.network.cut(master.node_id, old)  # What it sends arrives, and it hears of nothing.
+        asked = asyncio.create_task(rig.ask(old, DeleteTable(RequestId(session, 1, 1), "a"), 4.0))
+        await rig.sleep(0.1)
+        rig.isolate(old)
+        await rig.leader(old)
+        await rig.sleep(0.3)
+        assert not asked.done() and [len(dict.fromkeys(server.deletes)) for server in rig.servers] == [2, 2, 2]
+        rig.world.network.heal()
+        assert not isinstance(await asked, ErrorReply)
+        await rig.sleep(1)
+        assert called == []
+
+    play(scenario)
+
+
 def test_deletions_that_are_owed_to_a_dead_server_wait_until_it_lives() -> None:
     async def scenario(rig: MasterRig, client: ClusterClient) -> None:
         await made(rig, client)
