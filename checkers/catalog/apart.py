@@ -11,7 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+import numpy as np
+
 from checkers.catalog.calls import CREATE, RENAME, Call
+from checkers.columns.graph import unite
 
 _NAME, _ID = 0, 1
 _Node: TypeAlias = tuple[int, int]
@@ -27,14 +30,14 @@ def parts(calls: Sequence[Call]) -> Iterator[tuple[list[Call], Names]]:
     if any(call.total for call in calls):
         yield _renamed(calls)
         return
-    parents: dict[_Node, _Node] = {}
+    numbers: dict[_Node, int] = {}
+    touched = [(op, numbers.setdefault(node, len(numbers))) for op, call in enumerate(calls) for node in _nodes(call)]
+    op, number = np.array(touched, np.int64).reshape(-1, 2).T
+    parents = np.arange(len(numbers))
+    unite(np.ascontiguousarray(op), np.ascontiguousarray(number), parents)
+    found: dict[int, list[Call]] = {}
     for call in calls:
-        first, *others = _nodes(call)
-        for other in others:
-            parents[_root(parents, other)] = _root(parents, first)
-    found: dict[_Node, list[Call]] = {}
-    for call in calls:
-        found.setdefault(_root(parents, next(_nodes(call))), []).append(call)
+        found.setdefault(int(parents[numbers[next(_nodes(call))]]), []).append(call)
     for part in found.values():
         yield _renamed(part)
 
@@ -59,13 +62,6 @@ def _nodes(call: Call) -> Iterator[_Node]:
         yield _NAME, seen.name
         if seen.id is not None:
             yield _ID, seen.id
-
-
-def _root(parents: dict[_Node, _Node], node: _Node) -> _Node:
-    while (above := parents.setdefault(node, node)) != node:
-        parents[node] = parents[above]
-        node = above
-    return node
 
 
 def _renamed(calls: Sequence[Call]) -> tuple[list[Call], Names]:

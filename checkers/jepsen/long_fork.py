@@ -16,6 +16,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from checkers.columns.codes import FAIL, OK, READ, UNSUPPORTED, WRITE, Ints, unsupported
+from checkers.columns.dense import together
 from checkers.columns.rows import COLUMNS, OBJECT, column, flat, group_starts, key_at, read_mops, read_operations
 from checkers.engines.api import Engine
 from checkers.engines.flows import run_flow
@@ -29,7 +30,6 @@ from checkers.source import Source
 from checkers.verdict import Verdict
 
 LONG_FORK: Final = "long-fork"
-
 
 SHOWN: Final = 2
 """The kind of a value that a read shows, beside writes of its key."""
@@ -90,7 +90,7 @@ class LongForkFlow:
         columns |= {"invoke": operations.invoke[mops.of[kept]], "seen": ~mops.nil[kept], "value": mops.value[kept]}
         columns |= {name: part[kept] for name, part in zip(OBJECT, mops.address, strict=True)}
         columns["seen"] = columns["seen"].astype(np.int8)
-        shown = _apart(digest[kept], columns, (mops.kind[kept] == READ) & ~mops.nil[kept])
+        shown = _shown(digest[kept], columns, (mops.kind[kept] == READ) & ~mops.nil[kept])
         wrong = np.flatnonzero(unknown)
         zeros = {field.name: np.zeros(len(wrong), np.int64) for field in _SCHEMA}
         zeros |= {"kind": np.full(len(wrong), UNSUPPORTED), "invoke": operations.invoke[wrong]}
@@ -116,28 +116,23 @@ class LongForkFlow:
         return _judge_reads(reads, self.explain, figures, lowest)
 
 
-def _apart(digest: Any, columns: dict[str, Any], chosen: Any) -> dict[str, Any]:
+def _shown(digest: Any, columns: dict[str, Any], chosen: Any) -> dict[str, Any]:
     """Of the chosen rows each value of a key once, by the group of its writes."""
-    places = np.flatnonzero(chosen)
-    of = {name: part[places] for name, part in columns.items()} | {"group": digest[places].view(np.int64)}
-    mixed = _mixed(digest[places] + of["value"].view(np.uint64))
-    _, first, same = np.unique(mixed, return_index=True, return_inverse=True)
-    twin = first[same]
-    alike = np.all([of[name] == of[name][twin] for name in ("value", *OBJECT)], axis=0)
-    alike[first] = False
-    apart = np.flatnonzero(~alike)
-    return {name: part[apart] for name, part in of.items()} | {"kind": np.full(len(apart), SHOWN)}
+    rows = np.flatnonzero(chosen)
+    ids, count = together([columns[name][rows] for name in ("value", *OBJECT)])
+    first = np.empty(count, np.int64)
+    first[ids[::-1]] = rows[::-1]
+    of = {name: part[first] for name, part in columns.items()}
+    return of | {"group": digest[first].view(np.int64), "kind": np.full(count, SHOWN)}
 
 
 def _unwritten(rows: pa.Table) -> int | None:
     """The first operation that read a value of a key which nobody wrote."""
-    kind, invoke = column(rows, "kind"), column(rows, "invoke")
+    kind = column(rows, "kind")
     used = np.flatnonzero((kind == WRITE) | (kind == SHOWN))
-    columns = [column(rows, name)[used] for name in ("value", *OBJECT)]
-    order = np.lexsort((kind[used], *columns))
-    starts = group_starts([part[order] for part in columns])
-    written = np.repeat(kind[used][order[starts]] == WRITE, np.diff(np.append(starts, len(order))))
-    return int(invoke[used][order[~written]].min()) if not written.all() else None
+    ids, _ = together([column(rows, name)[used] for name in ("value", *OBJECT)])
+    written = np.isin(ids, ids[kind[used] == WRITE])
+    return None if written.all() else int(column(rows, "invoke")[used[~written]].min())
 
 
 def _named_twice(reads: pa.Table) -> Ints:

@@ -72,4 +72,4 @@ def test_any_history_agrees_with_the_naive_version(model: str, seeds: range) -> 
         expected = NAIVE[model](events)
         assert counted(model, events) == nonzero(expected or {}), (seed, events)
         seen[str(judge(model, events).valid)] += 1
-    assert min(seen["True"], seen["False"]) > len(seeds) // 40, "both answers must occur often"
+    assert min(seen["True"], seen["False"]) > len(seeds) // 100, "both answers must occur often"
