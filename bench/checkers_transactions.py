@@ -10,16 +10,18 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Literal, TypeAlias, get_args
 
 from bench._measure import machine, peak_memory
 from checkers.api import check
 from checkers.made.transactions import TxnShape, write_txn_history
 from checkers.options import CheckOptions
 
-MODELS = ("list-append", "rw-register")
+Model: TypeAlias = Literal["list-append", "rw-register"]
+MODELS: tuple[Model, ...] = get_args(Model)
 
 
-def measure(model: str, transactions: int, engine: str, folder: Path) -> str:
+def measure(model: Model, transactions: int, engine: str, folder: Path) -> str:
     """One line of figures."""
     path = folder / f"{model}-{transactions}.parquet"
     if not path.exists():

@@ -15,7 +15,7 @@ from harness.failures import FailureLog
 from harness.generators import Chance, Context, clients, draw, invoke, limit, mix, stagger
 from harness.history.journal import JournalWriter
 from harness.history.recorder import Recorder
-from harness.interpreter import interpret
+from harness.interpreter import ProcessIds, interpret
 from harness.ops import Op, read, write
 from harness.real.clock import RealClock
 
@@ -45,7 +45,7 @@ async def _run(ops: int, concurrency: int, path: Path) -> tuple[float, float]:
     source = clients(limit(ops, stagger(3, 1e9, mix(1, draw(1, _write), draw(2, _read)))))
     journal = JournalWriter(path)
     recorder = Recorder(journal, RealClock())
-    processes = tuple(range(concurrency))
+    processes = ProcessIds(concurrency)
     started, cpu = time.perf_counter(), time.process_time()
     await interpret(
         source, clients=NoOpClients(), nemesis=None, recorder=recorder, failures=FailureLog(), processes=processes

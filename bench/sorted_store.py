@@ -21,6 +21,7 @@ from cluster.log.node import NodeLog
 from cluster.quorum.keys import ABOVE, KeyBytes, encode_key
 from cluster.quorum.mutation import MutationBuilder, PartitionMutation, encode_mutation
 from cluster.quorum.slices import Slice, live_rows
+from cluster.store.cells import Value
 from cluster.store.sorted.live import SortedOptions
 from cluster.store.sorted.store import SortedStore
 from harness.ports import Hello
@@ -64,7 +65,7 @@ def partition_key(number: int) -> KeyBytes:
 def mutation(number: int, chance: random.Random) -> PartitionMutation:
     """A write of one row of a random partition: four cells, two numbers and two texts."""
     key = encode_key((chance.randrange(ROWS), "clustering"))
-    values = {1: number, 2: number * 7, 3: f"value {number}", 4: "x" * 12}
+    values: dict[int, Value] = {1: number, 2: number * 7, 3: f"value {number}", 4: "x" * 12}
     builder = MutationBuilder(partition_key(chance.randrange(PARTITIONS)), 1_700_000_000_000_000 + number, 0)
     return builder.write(key, values).build()
 

@@ -71,7 +71,7 @@ def child(model: str, small: Path, large: Path) -> None:
     """Judge a small history, so that all is loaded, then measure with a large one."""
     for module in (flows, grouped):
         module.run_plan = _run_plan  # type: ignore[attr-defined]
-    keyed.run_sieved = _run_sieved  # type: ignore[assignment]
+    keyed.run_sieved = _run_sieved  # type: ignore[attr-defined,assignment]
     engine = OneTask()
     for path in (small, large):
         engine.measured.clear()

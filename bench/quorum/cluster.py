@@ -37,6 +37,7 @@ from harness.ports import CallLost, Unreachable
 from harness.sim.clock import EPOCH_NS
 from harness.sim.disk import DiskOptions
 from harness.sim.link import LinkOptions
+from harness.sim.network import LinkPlan
 from harness.sim.world import World
 
 T = TypeVar("T")
@@ -107,7 +108,10 @@ class BenchCluster:
     async def ask(self, node: str, request: QuorumRequest, timeout_s: float = 60.0) -> QuorumReply:
         """One request to one node."""
         payload = encode_quorum_request(request)
-        return decode_quorum_reply(await self.ports.network.call(self.database.address(node), payload, timeout_s))
+        reply: QuorumReply = decode_quorum_reply(
+            await self.ports.network.call(self.database.address(node), payload, timeout_s)
+        )
+        return reply
 
     async def write(self, node: str, mutation: PartitionMutation, level: str = "QUORUM") -> QuorumReply:
         """Have a node coordinate a write."""
@@ -167,7 +171,7 @@ def simulated(
     design: str,
     replication: int = 3,
     seed: int = 1,
-    network: LinkOptions | None = None,
+    network: LinkOptions | LinkPlan | None = None,
     **knobs: Any,
 ) -> T:
     """Run a scenario on a cluster in a world of its own."""

@@ -65,7 +65,11 @@ def wire(unreconciled: int, differences: tuple[int, ...]) -> list[dict[str, Any]
 
     Beside summaries the ids themselves are measured (`summary_cells` 0), and legacy's digests and rows.
     """
-    kinds = {"summaries": ("logged", {}), "ids": ("logged", {"summary_cells": 0}), "legacy": ("legacy", {})}
+    kinds: dict[str, tuple[str, dict[str, Any]]] = {
+        "summaries": ("logged", {}),
+        "ids": ("logged", {"summary_cells": 0}),
+        "legacy": ("legacy", {}),
+    }
     found = []
     for kind, (design, knobs) in kinds.items():
         for row in simulated(_Wire(unreconciled, differences).run, design, **QUIET, **knobs):

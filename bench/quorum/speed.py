@@ -143,7 +143,7 @@ async def _docker_load(database: SshDatabase, table: str, reads: bool, seconds: 
 
 def reconciling(ids: int) -> dict[str, Any]:
     """CPU seconds of the whole simulator until a replica has so many mutations that it missed, and all know it."""
-    knobs = {"poll_period_ms": 0, "reconcile_period_ms": 5_000}
+    knobs: dict[str, Any] = {"poll_period_ms": 0, "reconcile_period_ms": 5_000}
     return simulated(_Reconciling(ids).run, "logged", **knobs)
 
 

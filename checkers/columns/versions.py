@@ -28,6 +28,9 @@ APPEND: Final = 2
 LIST_READ: Final = 3
 ELEMENT: Final = 4
 
+_MOVES: Final = 8
+"""Of rows that are nearly sorted none moves by more places than this on average."""
+
 Int32s = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
 
@@ -57,13 +60,39 @@ def _place(order, ids, fill, out):
         fill[ids[row]] += 1
 
 
+@kernel
+def _place_all(ids, fill, out):
+    for row in range(ids.shape[0]):
+        out[fill[ids[row]]] = row
+        fill[ids[row]] += 1
+
+
+@kernel
+def _insert(begin, key, order, most):
+    """Sort the rows of each id by their keys; False if that takes more than so many moves."""
+    moves = 0
+    for one in range(begin.shape[0] - 1):
+        for place in range(begin[one] + 1, begin[one + 1]):
+            mine, row, at = key[place], order[place], place
+            while at > begin[one] and key[at - 1] > mine:
+                key[at], order[at] = key[at - 1], order[at - 1]
+                at -= 1
+            key[at], order[at] = mine, row
+            moves += place - at
+            if moves > most:
+                return False
+    return True
+
+
 def grouped_order(ids: Ints, count: int, by: Ints) -> tuple[Ints, Ints]:
-    """Rows sorted by id and then by `by`, and where each id begins; fast where `by` is nearly sorted."""
+    """Rows sorted by id and then by `by`, and where each id begins; linear where each id's rows are nearly sorted."""
     begin = np.zeros(count + 1, np.int64)
     _count(ids, begin)
     np.cumsum(begin, out=begin)
     order = np.empty(len(ids), np.int64)
-    _place(np.argsort(by, kind="stable"), ids, begin[:-1].copy(), order)
+    _place_all(ids, begin[:-1].copy(), order)
+    if not _insert(begin, by[order], order, _MOVES * len(ids)):
+        _place(np.argsort(by, kind="stable"), ids, begin[:-1].copy(), order)
     return order, begin
 
 

@@ -19,7 +19,7 @@ from checkers.columns.graph import unite
 from checkers.columns.mops import ADDRESS, Columns, MopProjection, flatten_mops, joined
 from checkers.engines.exchange import numbers_of, scattered, split, united
 from checkers.engines.shuffle import SCHEMA, STRINGS_PER_PIECE, Plan, judge_strings, message, most_bytes, pieces_of
-from checkers.engines.spark import SparkEngine, mapped
+from checkers.engines.spark import SparkEngine, mapped, placed
 from checkers.source import Source
 from checkers.verdict import Undecided
 from harness.history.saved import HistoryReader
@@ -65,9 +65,7 @@ def judge_components(
         pieces = min(pieces_of(engine, source.rows, buckets), max(1, reader.manifest.groups))
         links = mapped(engine.numbers(pieces, pieces), _LinkPieces(reader, projection, pieces), SCHEMA)
         labels = mapped(links.repartition(1), _JoinLinks(most_bytes(engine, _EXPANDED)), SCHEMA)
-        rows = mapped(
-            labels.repartition(pieces, "bucket"), _SplitByComponent(reader, projection, pieces, buckets), SCHEMA
-        )
+        rows = mapped(placed(labels, pieces), _SplitByComponent(reader, projection, pieces, buckets), SCHEMA)
         return judge_strings(engine, rows, plan, buckets, expanded=expanded)
 
 

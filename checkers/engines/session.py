@@ -24,8 +24,11 @@ from checkers.engines.class_archive import archive_options
 from harness.atomic_write import scratch_file
 from harness.errors import UserError
 
-SPARK_VERSION: Final = "4"
+SPARK_MAJOR: Final = 4
 """The major version that the engine is written for."""
+
+SPARK_MINOR: Final = 1
+"""The first minor version that it takes: `repartitionById` came with it."""
 
 _COMPILED_AFTER: Final = {
     "Tier4InvocationThreshold": 100_000,
@@ -290,8 +293,10 @@ def setting_of(text: str) -> tuple[str, str]:
 
 
 def _require_version(version: str) -> None:
-    if version.partition(".")[0] != SPARK_VERSION:
-        raise UserError(f"assay judges on Spark {SPARK_VERSION}; this is Spark {version}.")
+    major, minor, *_ = (*map(int, re.findall(r"\d+", version)), 0, 0)
+    if major != SPARK_MAJOR or minor < SPARK_MINOR:
+        least = f"{SPARK_MAJOR}.{SPARK_MINOR}"
+        raise UserError(f"assay judges on Spark {least} or a later {SPARK_MAJOR}; this is Spark {version}.")
 
 
 def require_answer(master: str) -> None:

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 import pyarrow as pa
 
 from checkers.engines.exchange import MOST_BUCKETS
-from checkers.engines.spark import SparkEngine, mapped
+from checkers.engines.spark import SparkEngine, mapped, placed
 from checkers.findings import Key
 from checkers.source import Source, top_level
 from checkers.verdict import Undecided
@@ -29,8 +29,8 @@ from harness.history.saved import HistoryReader
 
 T = TypeVar("T")
 
-_ROWS_PER_PIECE: Final = 1 << 19
-"""Operations that one task reads at a time; a long history has larger pieces, see `pieces_of`."""
+_ROWS_PER_PIECE: Final = 5 << 19
+"""Operations that one task reads, of which it holds fewer; a long history has larger pieces, see `pieces_of`."""
 
 CELL_ROWS: Final = 1 << 9
 """What a piece says to a bucket is at least so many operations on average, or there would be more strings than data."""
@@ -162,7 +162,7 @@ def _judged(engine: SparkEngine, split: Any, plan: Plan, judge: _Judge, buckets:
 
 def met(rows: Any, parts: int) -> Any:
     """Rows (SCHEMA) of equal buckets together, in order of buckets and pieces: a task holds one bucket at a time."""
-    return rows.repartition(parts, "bucket").sortWithinPartitions("bucket", "piece")
+    return placed(rows, parts).sortWithinPartitions("bucket", "piece")
 
 
 def run_batches_on_spark(

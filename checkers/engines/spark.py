@@ -54,6 +54,9 @@ _FEW_TABLES: Final = 8
 
 _ROWS_PER_GROUP: Final = 1 << 16
 
+_BATCH_BYTES: Final = 1 << 22
+"""Batches that have so few bytes together go from a worker to the JVM as one, for each costs it something."""
+
 
 class SparkEngine:
     """See `Engine`. Starts its session at first use and keeps it until `close`.
@@ -89,7 +92,7 @@ class SparkEngine:
         pieces = min(self.parts(source.rows, _ROWS_VERIFIED), max(1, reader.manifest.groups))
         try:
             looked_at = mapped(self.numbers(pieces, pieces), PieceVerifier(reader, pieces), VERIFIED)
-            met = looked_at.repartition(pieces, "bucket").sortWithinPartitions("bucket")
+            met = placed(looked_at, pieces).sortWithinPartitions("bucket")
             told = self.collected(mapped(met, BucketVerifier(reader), VERIFIED))
         except (UserError, HarnessError):
             raise
@@ -181,6 +184,14 @@ def mapped(frame: Any, stage: Stage, schema: str) -> Any:
     return frame.mapInArrow(_InWorker(stage), _parsed(schema))
 
 
+def placed(rows: Any, parts: int) -> Any:
+    """The rows in so many partitions, by their column `bucket`: n is in partition n, modulo their number. A hash of it
+    would leave a third of the tasks without a bucket and others with several."""
+    from pyspark.sql.functions import expr
+
+    return rows.repartitionById(parts, expr(f"cast(pmod(bucket, {parts}) as int)"))
+
+
 @cache
 def _parsed(schema: str) -> Any:
     from pyspark.sql.types import StructType
@@ -199,7 +210,20 @@ class _InWorker:
         gc.freeze()
         if EXECUTOR in os.environ:
             _say_compilations()
-        return self.stage(batches)
+        return gathered(self.stage(batches))
+
+
+def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows, small batches of them together."""
+    held, size = list[pa.RecordBatch](), 0
+    for batch in batches:
+        if held and size + batch.nbytes > _BATCH_BYTES:
+            yield pa.concat_batches(held)
+            held, size = [], 0
+        held.append(batch)
+        size += batch.nbytes
+    if held:
+        yield pa.concat_batches(held)
 
 
 @cache

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.columns.codes import NEVER, NIL, Ints
+from checkers.columns.versions import grouped_order
 from checkers.compiled import kernel, lean, lean_inline
 from checkers.sessions.session_order import Events
 
@@ -67,7 +68,7 @@ class _Building(NamedTuple):
 def make_nodes(group: Ints, groups: int, settled: Ints, since: Ints, shown: Ints, asked: Ints) -> Nodes:
     """Nodes, given sorted by group."""
     begin = np.searchsorted(group, np.arange(groups + 1))
-    orders = [np.lexsort((column, group)) for column in (settled, shown, since)]
+    orders = [grouped_order(group, groups, column)[0] for column in (settled, shown, since)]
     return Nodes(begin, settled, np.minimum(since, settled), shown, asked, *orders)
 
 

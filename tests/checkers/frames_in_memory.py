@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 import pickle
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -51,15 +51,22 @@ class Frame:
 
         return self._then(change)
 
-    def repartition(self, count: int, column: str | None = None) -> Frame:
+    def repartition(self, count: int) -> Frame:
+        return self._dealt(count, lambda rows: range(rows.num_rows))
+
+    def repartitionById(self, count: int, place: str) -> Frame:
+        found = re.fullmatch(r"cast\(pmod\((\w+), (\d+)\) as int\)", place)
+        assert found and int(found[2]) == count, place
+        return self._dealt(count, lambda rows: rows.column(found[1]).to_pylist())
+
+    def _dealt(self, count: int, places: Callable[[pa.RecordBatch], Iterable[int]]) -> Frame:
         def change(parts: list[Partition]) -> list[Partition]:
             if not any(parts):
                 return [[] for _ in range(count)]
             rows = _whole([batch for part in parts for batch in part])
-            keys = rows.column(column).to_pylist() if column else range(rows.num_rows)
             dealt: list[list[int]] = [[] for _ in range(count)]
-            for row, key in enumerate(keys):
-                dealt[hash((key, 7)) % count].append(row)
+            for row, place in enumerate(places(rows)):
+                dealt[place % count].append(row)
             return [_in_batches(rows.take(pa.array(mine, pa.int64()))) for mine in dealt]
 
         return self._then(change)
@@ -140,6 +147,7 @@ class Driver:
 def engine_in_memory(monkeypatch: pytest.MonkeyPatch, cores: int = 2) -> SparkEngine:
     """A Spark engine whose session is in this process, for as long as the test lasts."""
     monkeypatch.setattr(spark, "_parsed", str)  # Spark's own parser of schemas is in the JVM
+    monkeypatch.setattr("pyspark.sql.functions.expr", str)
     engine = SparkEngine()
     engine._session = Driver(cores)
     return engine

@@ -14,7 +14,7 @@ import pyarrow as pa
 from checkers.columns.batches import bucket_batch
 from checkers.columns.codes import NEVER
 from checkers.engines.shuffle import Room, most_bytes, planned_buckets
-from checkers.engines.spark import SparkEngine, mapped
+from checkers.engines.spark import SparkEngine, mapped, placed
 from checkers.findings import NO_KEY, Finding, Findings, Key, merged
 from checkers.source import Source, rows_with
 from checkers.transactions.found import UNWRITTEN, Found
@@ -158,7 +158,7 @@ class _SparkBlocks:
     def met(self, judge: Stage, tasks: int) -> _SparkBlocks:
         from pyspark import StorageLevel
 
-        grouped = self.frame.repartition(tasks, "bucket").sortWithinPartitions("bucket", "piece")
+        grouped = placed(self.frame, tasks).sortWithinPartitions("bucket", "piece")
         made = mapped(grouped, judge, SCHEMA).persist(StorageLevel.DISK_ONLY)
         self.held.append(made)
         return replace(self, frame=made)
@@ -171,7 +171,7 @@ class _SparkBlocks:
         return _rows(self.engine, mapped(self.frame.where("bucket < 0").repartition(1), merge, SCHEMA))
 
     def collect(self, split: Stage, judge: Stage, combine: Stage) -> list[Row]:
-        made = mapped(self.frame, split, SCHEMA).repartition(self.parts, "bucket").sortWithinPartitions("bucket")
+        made = placed(mapped(self.frame, split, SCHEMA), self.parts).sortWithinPartitions("bucket")
         told = mapped(made, _Both(judge, combine), SCHEMA)
         if self.parts > _FEW_PARTS:
             told = mapped(told.repartition(1), combine, SCHEMA)

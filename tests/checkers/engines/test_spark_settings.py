@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -84,10 +85,18 @@ def test_what_hides_damage_is_refused_wherever_it_is_set(tmp_path: Path) -> None
     assert "spark.sql.files.ignoreCorruptFiles hides damage" in line
 
 
-def test_another_major_version_of_spark_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyspark.__version__", "3.5.1")
-    with pytest.raises(UserError, match=r"judges on Spark 4; this is Spark 3\.5\.1"):
+@pytest.mark.parametrize("version", ["3.5.1", "4.0.2", "5.1.0", "4"])
+def test_another_version_of_spark_is_refused(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark.__version__", version)
+    with pytest.raises(UserError, match=rf"judges on Spark 4\.1 or a later 4; this is Spark {re.escape(version)}\."):
         refuse_settings("local[*]", {})
+
+
+def test_later_minor_versions_of_spark_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark.__version__", "4.1.0")
+    refuse_settings("local[*]", {})
+    monkeypatch.setattr("pyspark.__version__", "4.12.0.dev1")
+    refuse_settings("local[*]", {})
 
 
 def test_a_master_that_does_not_answer_is_told_at_once() -> None:
