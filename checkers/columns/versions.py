@@ -61,13 +61,6 @@ def _place(order, ids, fill, out):
 
 
 @kernel
-def _place_all(ids, fill, out):
-    for row in range(ids.shape[0]):
-        out[fill[ids[row]]] = row
-        fill[ids[row]] += 1
-
-
-@kernel
 def _insert(begin, key, order, most):
     """Sort the rows of each id by their keys; False if that takes more than so many moves."""
     moves = 0
@@ -90,7 +83,7 @@ def grouped_order(ids: Ints, count: int, by: Ints) -> tuple[Ints, Ints]:
     _count(ids, begin)
     np.cumsum(begin, out=begin)
     order = np.empty(len(ids), np.int64)
-    _place_all(ids, begin[:-1].copy(), order)
+    _place(np.arange(len(ids)), ids, begin[:-1].copy(), order)
     if not _insert(begin, by[order], order, _MOVES * len(ids)):
         _place(np.argsort(by, kind="stable"), ids, begin[:-1].copy(), order)
     return order, begin
