@@ -5,6 +5,8 @@ from __future__ import annotations
 from cluster.deploy.database import CAPABILITIES
 from harness.env.docker.environment import capabilities
 from harness.env.doctor import DoctorFinding, MachineFacts
+from nemesis.catalogs import TABLES_MADE
+from nemesis.quorum import LEADERLESS, LOGGED
 from nemesis.registry import NEMESES
 
 
@@ -14,7 +16,7 @@ def docker_faults(facts: MachineFacts) -> tuple[DoctorFinding, ...]:
     node = facts.engine.node if facts.engine is not None else None
     if node is None:
         return ()
-    offered = CAPABILITIES | capabilities(node.works, volumes=True) | {"zones", "leaderless", "tables-made"}
+    offered = CAPABILITIES | capabilities(node.works, volumes=True) | {"zones", LEADERLESS, LOGGED, TABLES_MADE}
     works = [name for name, info in NEMESES.items() if info.needs <= offered]
     lacks = {name: sorted(info.needs - offered) for name, info in NEMESES.items() if name not in works}
     lacking = [f"{name} ({', '.join(missing)})" for name, missing in lacks.items()]

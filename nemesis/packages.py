@@ -18,12 +18,13 @@ from nemesis.catalogs import TABLES_MADE
 from nemesis.cycles import SEED_BITS, AskedKind, CyclePace, Timed, end_op
 from nemesis.kinds.damage import REPLACEABLE_MASTERS, REPLACEABLE_VOTERS
 from nemesis.nemesis import FaultNemesis, Patience
-from nemesis.quorum import LEADERLESS
+from nemesis.quorum import LEADERLESS, LOGGED
 from nemesis.registry import KINDS, NEMESES, PlotStyle
 from nemesis.schedule import Schedule, Steps
 
 MISSING = {
     LEADERLESS: "the workload's tables have leaders; a quorum workload's have none",
+    LOGGED: "the workload's table logs no mutations; one with -o table=logged does",
     TABLES_MADE: "the workload makes no tables while it runs; `catalog` does",
     REPLACEABLE_MASTERS: "masters are fewer than three",
     REPLACEABLE_VOTERS: "followers get too few entries at a time for a new one to catch up while clients write",

@@ -17,6 +17,9 @@ from nemesis.view import View, names
 LEADERLESS = "leaderless"
 """The capability of a database whose tables know no leaders: scripts about leaders reach nothing there."""
 
+LOGGED = "logged-tables"
+"""The capability of a database whose tables without leaders log mutations: replicas tell what they have applied."""
+
 REPLICA = "replica"
 """What replicas that know no leader call themselves."""
 

@@ -17,6 +17,7 @@ from nemesis.leases import late_batch, skewed_lease
 from nemesis.membership import membership
 from nemesis.quorum import (
     LEADERLESS,
+    LOGGED,
     coordinator_kill,
     partial_write,
     replica_away,
@@ -198,7 +199,7 @@ SCRIPTS: dict[str, ScriptInfo] = {
     "split-snapshot": ScriptInfo(
         split_snapshot,
         "lets a replica take writes late, and wait with each answer between reading rows and telling of them",
-        frozenset({"failpoint", "status", LEADERLESS}),
+        frozenset({"failpoint", "status", LEADERLESS, LOGGED}),
         "#4f6a8a",
     ),
 }

@@ -107,7 +107,7 @@ def under_way(knobs: Knobs) -> int:
     return batch * knobs.max_inflight
 
 
-MANY_LIMITS = 0.6
+SOME_LIMITS, MANY_LIMITS = 0.2, 0.6
 
 
 def makes_short_reads(options: Mapping[str, Any]) -> bool:
@@ -115,7 +115,8 @@ def makes_short_reads(options: Mapping[str, Any]) -> bool:
 
     Of logged tables the first read of a partition, with a limit or not, makes up for all that a replica missed there.
     """
-    return options.get("table") != "logged" or float(options.get("limits", 0.0)) >= MANY_LIMITS
+    least = MANY_LIMITS if options.get("table") == "logged" else SOME_LIMITS
+    return float(options.get("limits", 0.0)) >= least
 
 
 class ReferenceDatabase(ABC):
@@ -156,7 +157,8 @@ class ReferenceDatabase(ABC):
         some hundred entries suffice for a snapshot that a follower needs; `quick-learners`, if a new member gets
         entries clearly faster than clients write, and `replaceable-voters`, if it catches up with them at all, also
         where its round trip is the longest; `replaceable-masters`, if two are left without one;
-        `short-reads`, if reads with limits often meet replicas that lack some."""
+        `logged-tables`, if the workload's table is of that design; `short-reads`, if reads with limits often meet
+        replicas that lack some."""
         zones = {node.zone for node in self._nodes}
         masters = [node for node in self._nodes if node.role == MASTER_ROLE]
         quorum = self.workload in QUORUM_WORKLOADS
@@ -174,6 +176,7 @@ class ReferenceDatabase(ABC):
             "quick-learners": under_way(self._knobs) >= QUICK,
             "replaceable-voters": under_way(self._knobs) >= REPLACEABLE,
             "long-tail": takes_long_tails(self._knobs),
+            "logged-tables": quorum and self.workload_options.get("table") == "logged",
             "short-reads": quorum and makes_short_reads(self.workload_options),
             "short-log": self._knobs.snapshot_entries + self._knobs.retained_entries <= SHORT_LOG,
         }
