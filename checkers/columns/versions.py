@@ -29,7 +29,7 @@ LIST_READ: Final = 3
 ELEMENT: Final = 4
 
 _MOVES: Final = 8
-"""Of rows that are nearly sorted none moves by more places than this on average."""
+"""Rows count as nearly sorted while insertion moves them by no more places than this on average."""
 
 Int32s = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
@@ -84,6 +84,7 @@ def grouped_order(ids: Ints, count: int, by: Ints) -> tuple[Ints, Ints]:
     np.cumsum(begin, out=begin)
     order = np.empty(len(ids), np.int64)
     _place(np.arange(len(ids)), ids, begin[:-1].copy(), order)
+    # Insertion stops early where rows lie far from their places; half of a sort is no order to go on from.
     if not _insert(begin, by[order], order, _MOVES * len(ids)):
         _place(np.argsort(by, kind="stable"), ids, begin[:-1].copy(), order)
     return order, begin

@@ -114,6 +114,7 @@ def makes_short_reads(options: Mapping[str, Any]) -> bool:
     """Whether reads with limits meet replicas that lack something, and are too short for it.
 
     Of logged tables the first read of a partition, with a limit or not, makes up for all that a replica missed there.
+    Of others it takes some limits: with one read in ten a coordinator often has none to go on with within the run.
     """
     least = MANY_LIMITS if options.get("table") == "logged" else SOME_LIMITS
     return float(options.get("limits", 0.0)) >= least
