@@ -32,7 +32,9 @@ def timed(command: Sequence[str | Path], cache: str) -> tuple[float, float]:
     """CPU seconds of a process and all that it starts, and seconds on the clock."""
     setting = {**os.environ, "NUMBA_CACHE_DIR": cache}
     before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run([sys.executable, "-m", *command], env=setting, capture_output=True, check=False)
+    ended = subprocess.run([sys.executable, "-m", *command], env=setting, capture_output=True, check=False)
+    if ended.returncode not in (0, 1, 2):  # valid, invalid, unknown
+        sys.exit(ended.stderr.decode())
     clock, after = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, clock
 
@@ -54,6 +56,7 @@ def main() -> None:
     for model in models:
         path = example(model)
         if path is None:
+            print(f"| {model} | has no example |")
             continue
         with TemporaryDirectory(prefix="assay-bench-") as cache:
             check = ("assay.cli", "check", path, "--model", model)

@@ -98,7 +98,7 @@ def main() -> None:
             for path, count in zip(paths, (1_000, int(asked.operations)), strict=True):
                 write_made(MadeHistory(model, count, keys=asked.keys if BASES[model].keys_are else None), path)
             command = [sys.executable, "-m", "bench.task_memory", "--child", model, *map(str, paths)]
-            subprocess.run(command, check=False)
+            subprocess.run(command, check=True)
 
 
 if __name__ == "__main__":
