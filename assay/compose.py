@@ -107,6 +107,7 @@ def make_test(
         ready_timeout_s=ready_timeout_s(len(database.nodes)),
         recovery_budget_s=_recovery_budget_s(options, database),
         workload_options=values,
+        unpromised=chosen.unpromised(values),
         options={
             **options.as_dict(),
             "command": options.command(),

@@ -31,7 +31,7 @@ class RunRecord(msgspec.Struct, frozen=True):
     keys and values of the simulated world. `watched` says that invariants were to be checked, so that a run whose
     record of them is gone is not taken for one that broke none; `serving_nodes` are those that final reads went to one
     by one, `shards` the groups that keys are spread over, `logs_left` where the nodes' logs are if the harness was
-    killed."""
+    killed, `unpromised` why the database may break what a model judges with no fault of its code."""
 
     name: str
     workload: str
@@ -53,6 +53,7 @@ class RunRecord(msgspec.Struct, frozen=True):
     serving_nodes: tuple[str, ...] = ()
     shards: int = 1
     logs_left: str = ""
+    unpromised: dict[str, str] = {}
 
 
 class OutcomeRecord(msgspec.Struct, frozen=True):
@@ -105,6 +106,7 @@ def load_facts(rundir: RunDir, outcome: OutcomeRecord | None = None) -> Facts:
         unsealed=broken_seal(rundir) if ended else (),
         hurt=_hurt(rundir, record, summary, done.load_s),
         invariants=load_invariants(rundir) or (InvariantsRecord({}) if record.watched else None),
+        unpromised=record.unpromised,
     )
 
 

@@ -51,7 +51,8 @@ class Test:
     the load, `heal_generator` the steps that end them.
     `fs` must each succeed, `requested_faults` each be observed; `floors` say how much is enough. `options` is all that
     the user gave, with seed and flaws, `world` what the simulated world was drawn to be, for `run.json`; `logs_left`
-    says where the nodes' logs are should the harness be killed.
+    says where the nodes' logs are should the harness be killed. `unpromised` says why, by model, the database may break
+    what that judges with no fault of its code.
     """
 
     __test__: ClassVar[bool] = False
@@ -85,6 +86,7 @@ class Test:
     options: Mapping[str, Any] = field(default_factory=dict)
     world: Mapping[str, Any] = field(default_factory=dict)
     logs_left: str = ""
+    unpromised: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,6 +100,7 @@ class RunStages:
             provenance=provenance(),
             watched=isinstance(test.database, Watched),
             logs_left=test.logs_left,
+            unpromised=dict(test.unpromised),
             shards=test.database.shards if isinstance(test.database, Sharded) else 1,
             serving_nodes=test.database.serving_nodes if isinstance(test.database, Directed) and test.each_node else (),
         )
@@ -483,6 +484,7 @@ class RunStages:
             failures=self.failures.failures(),
             interrupted=self.interrupted,
             invariants=self._invariants,
+            unpromised=test.unpromised,
         )
 
     def _opened(self) -> JournalWriter:
@@ -493,7 +495,6 @@ class RunStages:
 
 async def _all(works: list[Coroutine[Any, Any, None]]) -> None:
     """All at once; the first failure is raised when all have ended."""
-    results = await asyncio.gather(*works, return_exceptions=True)
-    for result in results:
+    for result in await asyncio.gather(*works, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result

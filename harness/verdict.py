@@ -46,7 +46,7 @@ class Facts(msgspec.Struct, frozen=True):
     """What is known of a run beside the checkers' verdicts: what it did and the floors of that, faults, failures.
 
     `invariants` are those that were checked meanwhile, if the database has any; `unsealed` says of the saved files
-    which are not as the run left them.
+    which are not as the run left them, `unpromised` why the database may break what a model judges by its design.
     """
 
     done: WorkDone
@@ -61,6 +61,7 @@ class Facts(msgspec.Struct, frozen=True):
     unsealed: tuple[str, ...] = ()
     invariants: InvariantsRecord | None = None
     hurt: Hurt | None = None
+    unpromised: Mapping[str, str] = {}
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -100,7 +101,7 @@ def conclude(facts: Facts, checkers: Mapping[str, Any]) -> RunVerdict:
     """
     if facts.invariants is not None:
         checkers = {**checkers, CHECKER: as_checker(facts.invariants)}
-    safety, adequacy = judge_safety(checkers), judge_adequacy(facts)
+    safety, adequacy = judge_safety(checkers, facts.unpromised), judge_adequacy(facts)
     liveness, harness = judge_liveness(facts), judge_harness(facts)
     answers = (safety, adequacy, liveness, harness)
     overall: Literal["valid", "invalid", "unknown"] = "valid"
@@ -118,12 +119,13 @@ def saved_form(verdict: RunVerdict) -> dict[str, Any]:
     return {"valid": verdict.valid, **msgspec.to_builtins(verdict)}
 
 
-def judge_safety(checkers: Mapping[str, Any]) -> Answer:
-    """Question 1: what the checkers say, the worst first."""
+def judge_safety(checkers: Mapping[str, Any], unpromised: Mapping[str, str] | None = None) -> Answer:
+    """Question 1: what the checkers say, the worst first; what was not promised is invalid too, and told so."""
     if not checkers:
         return Answer("unknown", ("no checker judged the history",))
     words = {name: _validity(verdict) for name, verdict in checkers.items()}
-    reasons = [_finding(name, checkers[name]) for name, word in words.items() if word is False]
+    designs = {name: f" ({why})" for name, why in (unpromised or {}).items()}
+    reasons = [_finding(name, checkers[name]) + designs.get(name, "") for name, word in words.items() if word is False]
     for name, word in words.items():
         if word == "unknown":
             why = checkers[name].get("reason") or "it does not say why"

@@ -13,6 +13,9 @@ from harness.generators.core import Generator
 Options: TypeAlias = Mapping[str, Any]
 """Values of a workload's options by name: numbers (ints where they are whole), and words of a choice."""
 
+Unpromised: TypeAlias = Mapping[str, str]
+"""What the database does not promise as it was chosen, by the model that judges it: why, in a clause."""
+
 MakeGenerator: TypeAlias = Callable[[Options, Random], Generator]
 
 
@@ -60,7 +63,8 @@ class Workload:
 
     `operations` are micro-operations the database's clients must offer; `fs` each must succeed at least once for a run
     to be adequate; `checkers` name models of `checkers.api`, the first of which is the workload's own. `each_node`:
-    the final reads also go to each node that holds data.
+    the final reads also go to each node that holds data. `unpromised` says what a table that is chosen so may break
+    with no fault of its code: a verdict is invalid all the same, and tells it.
     """
 
     name: str
@@ -72,6 +76,7 @@ class Workload:
     operations: frozenset[str]
     fs: tuple[str, ...]
     each_node: bool = True
+    unpromised: Callable[[Options], Unpromised] = lambda _: {}
 
 
 def resolve_options(workload: Workload, given: Mapping[str, object]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from harness.errors import UserError
 from harness.generators.core import Generator, chain, draw
 from harness.generators.timing import sleep
 from harness.levels import ONLY_DATA_CENTRE, demand
-from workloads.api import Option, Options, WordOption, Workload
+from workloads.api import Option, Options, Unpromised, WordOption, Workload
 from workloads.partitions import (
     DELETE,
     READ,
@@ -93,6 +93,32 @@ def untouched_reads(options: Options, entropy: Random) -> Generator:
     return chain(looks[0], sleep(options["settle"]), looks[1])
 
 
+def unpromised(options: Options) -> Unpromised:
+    """What a legacy table breaks by its design (`quorum.md`, "What holds and what breaks"); a logged one nothing."""
+    if options["table"] == "logged":
+        return {}
+    because: dict[str, str] = {
+        "convergence": "a legacy table promises it after a repair only, for a hint can be lost with its coordinator"
+    }
+    repairs, limited = options["read-repair"] == "blocking", options["limits"] > 0
+    if repairs and (limited or options["slices"] > 0):
+        because["write-atomicity"] = (
+            "a legacy table does not promise it, a logged one does: read repair sends other replicas the rows that were read, and not the "
+            "rest of their write"
+        )
+    if not repairs and limited:
+        because["write-atomicity"] = (
+            "a legacy table does not promise it, a logged one does: a page with a limit may join two answers of one replica, from before "
+            "a write and after it"
+        )
+    if not repairs:
+        because["monotonic-reads"] = (
+            "a legacy table without read repair does not promise it: what a read finds at one replica the others go "
+            "on without"
+        )
+    return because
+
+
 def _workload(
     name: str,
     description: str,
@@ -110,6 +136,7 @@ def _workload(
         checkers=checkers,
         operations=frozenset({"r", "w", "page", "delete"}),
         fs=(READ, WRITE, DELETE),
+        unpromised=unpromised,
     )
 
 

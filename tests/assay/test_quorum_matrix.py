@@ -16,6 +16,7 @@ from assay.compose import carry_out
 from assay.options import RunOptions
 from checkers.api import check_run
 from harness.errors import UserError
+from harness.facts import read_record
 from harness.rundir import RunDir
 from harness.spec import Silent
 
@@ -50,6 +51,8 @@ def judged(
     finished = carry_out(options, nobody, Silent(), datetime(2026, 1, 1), lambda _: None)
     verdicts = check_run(finished.outcome.rundir.history_parquet, MODELS, engine="local")
     assert all(verdict.valid in (True, False) for verdict in verdicts.values())
+    broken = {model for model, verdict in verdicts.items() if verdict.valid is False}
+    assert broken <= set(read_record(finished.outcome.rundir).unpromised), "it breaks what it promised"
     return verdicts[MODELS[0]].valid is True, verdicts[MODELS[1]].valid is True
 
 

@@ -111,6 +111,16 @@ def test_an_unsafe_history_is_invalid_whatever_else_failed() -> None:
     assert verdict.reasons[0] == "register found the history invalid: stale-read, lost-update"
 
 
+def test_what_the_database_does_not_promise_is_invalid_all_the_same_and_told() -> None:
+    why = "a legacy table does not promise it"
+    lax = facts(unpromised={"write-atomicity": why, "monotonic-reads": why})
+    refuted = {"valid": False, "anomalies": {"torn-read": [{}]}}
+    verdict = conclude(lax, {"write-atomicity": refuted, "stats": {"valid": True}})
+    assert verdict.overall == "invalid"
+    assert verdict.reasons == (f"write-atomicity found the history invalid: torn-read ({why})",)
+    assert conclude(lax, VALID).reasons == ()
+
+
 def test_a_checker_that_cannot_tell_or_is_missing_makes_unknown() -> None:
     verdict = conclude(GOOD, {"register": {"valid": True}, "stats": {"valid": "unknown", "reason": "it crashed"}})
     assert (verdict.overall, verdict.reasons) == ("unknown", ("stats can't tell: it crashed",))

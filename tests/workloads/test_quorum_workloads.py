@@ -12,7 +12,7 @@ from harness.generators.core import Context
 from harness.levels import LEVELS
 from harness.ops import Op
 from workloads.api import Workload, resolve_options
-from workloads.quorum import WORKLOADS
+from workloads.quorum import WORKLOADS, unpromised
 
 
 def played(workload: Workload, seed: int, count: int, **given: object) -> list[Op]:
@@ -53,6 +53,23 @@ def test_reads_are_of_slices_with_limits_or_of_all_as_they_were_asked_for() -> N
     assert {op.mops[0].values for op in wide if op.f == "read"} == {(None, None, None, None)}
     with pytest.raises(UserError, match="'read-repair' is one of blocking, none, not 'later'"):
         resolve_options(atomicity, {"read-repair": "later"})
+
+
+@pytest.mark.parametrize(
+    ("chosen", "models"),
+    [
+        ({}, {"convergence", "write-atomicity"}),
+        ({"slices": 0, "limits": 0.2}, {"convergence", "write-atomicity"}),
+        ({"slices": 0.2, "limits": 0}, {"convergence", "write-atomicity"}),
+        ({"slices": 0, "limits": 0}, {"convergence"}),
+        ({"read-repair": "none", "limits": 0}, {"convergence", "monotonic-reads"}),
+        ({"read-repair": "none", "limits": 0.2}, {"convergence", "monotonic-reads", "write-atomicity"}),
+        ({"table": "logged"}, set()),
+    ],
+)
+def test_each_table_says_what_its_design_breaks(chosen: dict[str, object], models: set[str]) -> None:
+    (atomicity, *_) = WORKLOADS
+    assert set(unpromised(resolve_options(atomicity, chosen))) == models
 
 
 def test_a_logged_table_has_no_read_repair_to_leave_out() -> None:
