@@ -45,13 +45,14 @@ Fetch: TypeAlias = Callable[[Any], Txns]
 
 class Sizes(NamedTuple):
     """How time is dealt to tasks: about `a_task` events to each, none longer in one piece than `a_piece`. Beyond `most`
-    stretches those with the narrowest gaps between them become one, for the list of them travels with each task. Loose
+    stretches neighbours become one, for the list of them travels with each task; it is more than there are pieces in
+    the history, so that none gets too long for one. Loose
     edges have a home for about `a_home` of them. Windows are at least `a_window` events long. What is more than
     `most_bytes` of a shuffle is not searched."""
 
     a_task: int = 1 << 20
     a_piece: int = 1 << 23
-    most: int = 1 << 10
+    most: int = 1 << 9
     a_home: int = 1 << 20
     a_window: int = 1 << 18
     most_bytes: int = NEVER
@@ -68,6 +69,9 @@ _PLACED_BYTES: Final = 73
 _EXPANDED: Final = 8
 """To search edges takes so many times their bytes in a shuffle."""
 
+_STRETCHES_OF_A_PIECE: Final = 4
+"""Where stretches have to become one there are so many for each `a_piece` of the history."""
+
 _USUAL_EDGES: Final = 2
 """Dependencies for each event of transactions of few micro-operations, which sizes are for."""
 
@@ -76,10 +80,11 @@ def sizes_for(edges: int, events: int, task_bytes: int) -> Sizes:
     """The sizes for so many dependencies of transactions that have so many events, and tasks of so much memory."""
     most, each = max(1, task_bytes // _EXPANDED), max(_USUAL_EDGES, edges / max(1, events))
     share = _USUAL_EDGES / each
+    a_piece = min(SIZES.a_piece * share, most / (_EDGE_BYTES * each))
     whole = (
         SIZES.a_task * share,
-        min(SIZES.a_piece * share, most / (_EDGE_BYTES * each)),
-        SIZES.most,
+        a_piece,
+        max(SIZES.most, _STRETCHES_OF_A_PIECE * events / a_piece),
         min(SIZES.a_home, most // _PLACED_BYTES),
         min(SIZES.a_window * share, most / (2 * _PLACED_BYTES * each)),
         most,
@@ -151,13 +156,16 @@ class Union:
 
 
 def _coarser(extents: Any, most: int) -> Any:
-    """At most so many extents: the narrowest gaps are closed."""
+    """At most so many extents: neighbours become one up to a common length, so that none of short ones gets long."""
     if len(extents) <= most:
         return extents
-    gaps = extents[1:, 0] - extents[:-1, 1]
-    open_at = np.sort(np.argsort(gaps, kind="stable")[len(gaps) - (most - 1) :])
-    low = extents[np.concatenate(([0], open_at + 1)), 0]
-    return np.stack((low, extents[np.concatenate((open_at, [len(extents) - 1])), 1]), axis=1)
+    low, high = extents.T
+    # Two groups in a row are longer than this together, so it takes no more than `most` of them to fill the time.
+    longest = -(-2 * int(high[-1] - low[0]) // max(1, most - 1))
+    first = [0]
+    while first[-1] < len(low):
+        first.append(max(first[-1] + 1, int(np.searchsorted(high, low[first[-1]] + longest, side="right"))))
+    return np.stack((low[first[:-1]], high[np.array(first[1:]) - 1]), axis=1)
 
 
 @dataclass(frozen=True, slots=True)

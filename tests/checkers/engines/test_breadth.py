@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from frames_in_memory import engine_in_memory
 
 from checkers.api import judge_source
+from checkers.columns.batches import bucket_batch
 from checkers.engines import shuffle
 from checkers.engines.local import LocalEngine
 from checkers.engines.spark import SparkEngine
@@ -23,7 +25,10 @@ from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.transactions.stages import spark as transactions_on_spark
 from checkers.transactions.stages import stretches
-from checkers.transactions.stages.stretches import SIZES, sizes_for
+from checkers.transactions.stages.packing import pack, unpack
+from checkers.transactions.stages.pieces import Row
+from checkers.transactions.stages.stretches import SIZES, Union, lay_stretches, sizes_for
+from checkers.transactions.stages.windows import EXTENTS
 from harness.history import breadth
 from harness.history.breadth import Breadth, breadth_of_rows
 from harness.history.parts import schema, write_history
@@ -138,6 +143,24 @@ def test_sizes_of_the_search_follow_breadth_and_memory() -> None:
     broad, small = sizes_for(60_000, 2_000, 8 << 30), sizes_for(3_000, 2_000, 1 << 28)
     assert 10 * broad.a_window < usual.a_window and 10 * broad.a_task < usual.a_task
     assert small.a_piece < usual.a_piece / 10 and small.a_home < usual.a_home
+
+
+@pytest.mark.parametrize("steps", [(1, 1), (1, 30)])
+@pytest.mark.parametrize("events", [2 * 10**6, 2 * 10**8, 2 * 10**10])
+def test_short_stretches_do_not_become_too_long_for_a_task_however_many_they_are(
+    events: int, steps: tuple[int, int]
+) -> None:
+    """Evenly, or in a first half that was busy and a second that was calm."""
+    every, half = max(events // 40_000, 200), events // 2
+    begin = np.concatenate([np.arange(half, step=step * every) + n * half for n, step in enumerate(steps)])
+    short = np.stack((begin, begin + every // 3), axis=1)
+    sizes = sizes_for(events, events, 8 << 30)
+    row = next(Union(1, sizes.most)(iter([bucket_batch([Row(EXTENTS, 0, pack([short]))])]))).to_pylist()[0]
+    extents = unpack(row["data"])[0]
+    assert sizes.most / 4 < len(extents) <= sizes.most
+    assert all(np.searchsorted(extents[:, 0], short[:, 0], "right") - 1 == np.searchsorted(extents[:, 1], short[:, 1]))
+    assert lay_stretches(extents, sizes, 100).whole
+    assert len(extents) <= 512 or events > 10**9, "a list that all tasks get is short where it can be"
 
 
 @pytest.mark.parametrize("stage", ["window", "stretch"])

@@ -104,7 +104,7 @@ def test_what_reaches_the_driver_does_not_grow_with_the_anomalies():
     for txns in (4_000, 40_000):
         source = source_of(stale_history(txns, every=50))
         judged = judged_in_one_block(source)
-        related, blocks = relate_in_memory(source, judged, 2, 1 << 12, Sizes(a_task=1 << 10, most=64))
+        related, blocks = relate_in_memory(source, judged, 2, 1 << 12, Sizes(a_task=1 << 10, a_piece=5_000, most=64))
         assert related.whole and related.by(2).counts["G-single-item-realtime"] == txns // 50
         came.append(blocks.came)
     assert came[1] <= 2 * came[0]
