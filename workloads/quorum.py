@@ -103,13 +103,13 @@ def unpromised(options: Options) -> Unpromised:
     repairs, limited = options["read-repair"] == "blocking", options["limits"] > 0
     if repairs and (limited or options["slices"] > 0):
         because["write-atomicity"] = (
-            "a legacy table does not promise it, a logged one does: read repair sends other replicas the rows that were read, and not the "
-            "rest of their write"
+            "a legacy table does not promise it, a logged one does: read repair sends other replicas the "
+            "rows that were read, and not the rest of their write"
         )
     if not repairs and limited:
         because["write-atomicity"] = (
-            "a legacy table does not promise it, a logged one does: a page with a limit may join two answers of one replica, from before "
-            "a write and after it"
+            "a legacy table does not promise it, a logged one does: a page with a limit may join two answers of one "
+            "replica, from before a write and after it"
         )
     if not repairs:
         because["monotonic-reads"] = (
