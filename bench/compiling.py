@@ -33,7 +33,7 @@ def timed(command: Sequence[str | Path], cache: str) -> tuple[float, float]:
     setting = {**os.environ, "NUMBA_CACHE_DIR": cache}
     before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     ended = subprocess.run([sys.executable, "-m", *command], env=setting, capture_output=True, check=False)
-    if ended.returncode not in (0, 1, 2):  # valid, invalid, unknown
+    if ended.returncode not in (0, 1, 2) or b"Traceback" in ended.stderr:  # valid, invalid, unknown; 1 is Python's too
         sys.exit(ended.stderr.decode())
     clock, after = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, clock
