@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from checkers.columns.codes import Ints
 from checkers.compiled import kernel
+
+Places: TypeAlias = npt.NDArray[np.int32]
+
+_PAGE_BITS: Final = 12
+_PAGE: Final = 1 << _PAGE_BITS
+"""Values of `ranked` are looked up by pages of so many."""
 
 
 def is_constant(column: npt.NDArray[Any]) -> bool:
@@ -64,6 +70,39 @@ def dense(values: Ints) -> tuple[Ints, int]:
     if highest - lowest < 4 * len(values) + 1024:
         return values - lowest, highest - lowest + 1
     return numbered(np.ascontiguousarray(values))
+
+
+@kernel
+def _mark_pages(values, lowest, held):
+    for row in range(values.shape[0]):
+        held[(values[row] >> _PAGE_BITS) - lowest] = True
+
+
+@kernel
+def _mark(values, lowest, begins, used, slots):
+    """The slot of each value, of which its page has those from `begins` on; slots that have one are `used`."""
+    for row in range(values.shape[0]):
+        slot = begins[(values[row] >> _PAGE_BITS) - lowest] + (values[row] & (_PAGE - 1))
+        slots[row] = slot
+        used[slot] = True
+
+
+def ranked(values: Ints) -> tuple[Ints, Places]:
+    """The distinct values in order, and the place of each value among them; linear if most have others near them."""
+    lowest = int(values.min(initial=0)) >> _PAGE_BITS
+    pages = (int(values.max(initial=0)) >> _PAGE_BITS) - lowest + 1
+    held = np.zeros(pages if pages <= len(values) + _PAGE else 0, np.bool_)
+    if len(held):
+        _mark_pages(values, lowest, held)
+    count = int(np.count_nonzero(held))
+    if not 0 < count * _PAGE <= 4 * len(values) + _PAGE:
+        distinct, places = np.unique(values, return_inverse=True)
+        return distinct, places.astype(np.int32)
+    used, slots = np.zeros(count * _PAGE, np.bool_), np.empty(len(values), np.int64)
+    _mark(values, lowest, (np.cumsum(held) - 1) << _PAGE_BITS, used, slots)
+    found = np.flatnonzero(used)
+    distinct = ((np.flatnonzero(held)[found >> _PAGE_BITS] + lowest) << _PAGE_BITS) + (found & (_PAGE - 1))
+    return distinct, (np.cumsum(used, dtype=np.int32) - 1)[slots]
 
 
 def packed(ids: Ints, count: int) -> tuple[Ints, int]:

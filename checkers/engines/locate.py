@@ -8,9 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from checkers.source import rows_with
+from checkers.source import chosen, rows_with
 from harness.history.saved import HistoryReader
 
 _PACKED: Final = pa.ipc.IpcWriteOptions(compression="zstd")
@@ -32,8 +31,7 @@ class FetchedOnce:
         if len(new):
             tables = [*tables, *self._fetch(new, columns)]
             self._known[tuple(columns)] = np.union1d(known, new), tables
-        chosen = pa.array(wanted)
-        return [table.filter(pc.is_in(table.column("invoke_index"), chosen)) for table in tables]
+        return [chosen(table, wanted) for table in tables]
 
 
 @dataclass(frozen=True, slots=True)

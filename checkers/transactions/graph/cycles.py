@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from checkers.columns.codes import FAIL, NEVER, OK
+from checkers.columns.versions import grouped_order
 from checkers.transactions.graph.closed_walks import ALLOWED, CROSSED, MISSED, REFUSED, REQUIRED, SIMPLE, Walks, Wanted
 from checkers.transactions.graph.edges import FREE, PROCESS, REALTIME, RW, WR, WW, Edges
 from checkers.transactions.graph.order import leftovers
@@ -40,6 +41,9 @@ ORDERS: Final = ("", "-process", "-realtime")
 BASES: Final = ("G0", "G1c", "G-single-item", "G-nonadjacent-item", "G2-item")
 
 _UNEXPLAINED: Final = ("PL-3-cycle-exists", "strong-session-serializable-cycle-exists", "PL-SS-cycle-exists")
+
+_DRAWN: Final = (WW, WR, RW, PROCESS)
+"""The kinds of edges that are drawn, in order: without the last of them there are dependencies alone."""
 
 _MOST_WORK: Final = 4_000_000_000
 """Edges looked at in one search, which takes about ten seconds; past it a history is not known to be valid."""
@@ -79,8 +83,16 @@ def session_edges(txns: Txns) -> tuple[Ints, Ints]:
     return mine[before[told]], mine[told]
 
 
-def core_of(edges: Edges, txns: Txns, orders: int) -> tuple[Graph, Ints]:
-    """The part of the graph that may have cycles, and the transactions that its nodes stand for (helpers: -1).
+class Core(NamedTuple):
+    """Nodes on cycles, the transaction that each stands for (-1: a helper), and the strong component of each."""
+
+    graph: Graph
+    named: Ints
+    top: Ints
+
+
+def core_of(edges: Edges, txns: Txns, orders: int) -> Core:
+    """What lies on cycles; of parallel dependencies the one that says most stays.
 
     `orders` is 0 for dependencies alone, 1 with the order within processes, 2 also with real time.
     """
@@ -92,15 +104,11 @@ def core_of(edges: Edges, txns: Txns, orders: int) -> tuple[Graph, Ints]:
         if orders == 1:
             source, target, kind, key = _with_sessions(edges, begin, end)
     left = leftovers(nodes, source, target, txns.invoke, complete, orders == 2)
-    if not len(left):
-        return Graph(0, source[:0], target[:0], kind[:0], key[:0], txns.invoke[:0], complete[:0]), left
     if orders == 2:
         source, target, kind, key = _with_sessions(edges, begin, end)
-    graph = _part(Graph(nodes, source, target, kind, key, txns.invoke, complete), left)
-    found = label(plain(graph, (WW, WR, RW, PROCESS)), orders == 2)
-    sizes = np.bincount(found, minlength=1)
-    cyclic = np.flatnonzero(sizes[found] > 1)
-    return _part(graph, cyclic), np.where(left[cyclic] < txns.size, left[cyclic], -1)
+    graph = _within(Graph(nodes, source, target, kind, key, txns.invoke, complete), left)
+    cyclic, top = _on_cycles(graph, _DRAWN, orders == 2)
+    return Core(_simple(_within(graph, cyclic)), np.where(left[cyclic] < txns.size, left[cyclic], -1), top)
 
 
 def _with_sessions(edges: Edges, begin: Ints, end: Ints) -> tuple[Ids, Ids, Any, Ids]:
@@ -112,39 +120,53 @@ def _with_sessions(edges: Edges, begin: Ints, end: Ints) -> tuple[Ids, Ids, Any,
     )
 
 
-def _part(graph: Graph, kept: Ints) -> Graph:
-    """The subgraph of some nodes, renumbered in order; of parallel dependencies the one that says most stays."""
-    place = np.full(graph.nodes, -1)
-    place[kept] = np.arange(len(kept))
-    inside = np.flatnonzero((place[graph.source] >= 0) & (place[graph.target] >= 0))
-    begin, end, kind = place[graph.source[inside]], place[graph.target[inside]], graph.kind[inside]
-    order = np.lexsort((kind, end, begin))
+def _on_cycles(graph: Graph, kinds: tuple[int, ...], realtime: bool) -> tuple[Ints, Ints]:
+    """The nodes on cycles of edges of some kinds, in order, and the number of the strong component that each is in."""
+    labels = label(plain(graph, kinds), realtime)
+    sizes = np.bincount(labels, minlength=1)
+    cyclic = np.flatnonzero(sizes[labels] > 1)
+    return cyclic, (np.cumsum(sizes > 1) - 1)[labels[cyclic]]
+
+
+def _within(graph: Graph, kept: Ints) -> Graph:
+    """The subgraph of some nodes, renumbered in order."""
+    place = np.full(graph.nodes, -1, np.int32)
+    place[kept] = np.arange(len(kept), dtype=np.int32)
+    source, target = place[graph.source], place[graph.target]
+    inside = np.flatnonzero((source >= 0) & (target >= 0))
+    timed = kept[kept < graph.timed]
+    edges = (source[inside], target[inside], graph.kind[inside], graph.key[inside])
+    return Graph(len(kept), *edges, graph.invoke[timed], graph.complete[timed])
+
+
+def _simple(graph: Graph) -> Graph:
+    """The same in order of sources; of parallel dependencies the one that says most stays."""
+    by = 8 * graph.target.astype(np.int64) + graph.kind
+    order, _ = grouped_order(graph.source, graph.nodes, by)
+    source, target, kind = graph.source[order], graph.target[order], graph.kind[order]
     first = np.ones(len(order), bool)
-    first[1:] = (np.diff(begin[order]) != 0) | (np.diff(end[order]) != 0) | (kind[order][1:] == PROCESS)
-    order = order[first]
-    timed, key = kept[kept < graph.timed], graph.key[inside][order]
-    return Graph(len(kept), begin[order], end[order], kind[order], key, graph.invoke[timed], graph.complete[timed])
+    first[1:] = (np.diff(source) != 0) | (np.diff(target) != 0) | (kind[1:] == PROCESS)
+    return graph._replace(source=source[first], target=target[first], kind=kind[first], key=graph.key[order[first]])
 
 
 def find_cycles(edges: Edges, txns: Txns, orders: int, explain: int) -> Cycles:
     """All classes of cycles, counted and with up to `explain` examples each; see `core_of` for `orders`."""
-    graph, named = core_of(edges, txns, orders)
-    if not graph.nodes:
+    core = core_of(edges, txns, orders)
+    if not core.graph.nodes:
         return Cycles({}, {})
-    hunt = _Hunt(graph, named, label(plain(graph, (WW, WR, RW, PROCESS)), orders == 2), explain)
+    hunt = _Hunt(core, orders, explain)
     for order in range(orders + 1):
         hunt.level(order)
-    hunt.leave_nothing(orders)
+    hunt.leave_nothing()
     kept = {name: tuple(found[:explain]) for name, found in hunt.kept.items() if found}
     return Cycles(hunt.counts, kept, hunt.whole)
 
 
 class _Hunt:
-    """The state of one hunt: what was found where. `top` is the component of each node in the whole graph."""
+    """The state of one hunt: what was found in which components of the core."""
 
-    def __init__(self, graph: Graph, named: Ints, top: Ints, explain: int) -> None:
-        self.graph, self.named, self.explain = graph, named, explain
-        self.top: Ints = np.unique(top, return_inverse=True)[1]
+    def __init__(self, core: Core, orders: int, explain: int) -> None:
+        self.core, self.orders, self.explain = core, orders, explain
         self.counts: dict[str, int] = {}
         self.kept: dict[str, list[Cycle]] = {}
         self._found: dict[str, Bools] = {}
@@ -152,43 +174,63 @@ class _Hunt:
 
     def level(self, order: int) -> None:
         """Search for all classes with one order added to the dependencies."""
-        realtime = order == 2
-        more = ((), (PROCESS,), ())[order]
+        part = self._part(order)
+        graph = part.graph
+        if not graph.nodes:
+            return
+        realtime, more = order == 2, (PROCESS,) if order == 1 else ()
         extra, late = REQUIRED if order else ALLOWED, int(realtime)
-        base = plain(self.graph, (WW, WR, *more))
-        rank = ranks(base, realtime)
-        stages: tuple[tuple[Any, tuple[tuple[str, Wanted, tuple[int, ...]], ...]], ...] = (
-            (plain(self.graph, (WW, *more)), (("G0", Wanted(0, 0, ALLOWED, extra, late), (WW,)),)),
-            (base, (("G1c", Wanted(0, 0, ALLOWED, extra, late), (WR,)),)),
+        rank = ranks(plain(graph, (WW, WR, *more)), realtime)
+        stages: tuple[tuple[Any, tuple[int, ...], tuple[tuple[str, Wanted, tuple[int, ...]], ...]], ...] = (
+            (plain, (WW,), (("G0", Wanted(0, 0, ALLOWED, extra, late), (WW,)),)),
+            (plain, (WW, WR), (("G1c", Wanted(0, 0, ALLOWED, extra, late), (WR,)),)),
             (
-                nonadjacent(self.graph, (WW, WR, *more)),
+                nonadjacent,
+                (WW, WR),
                 (
                     ("G-single-item", Wanted(1, 1, REFUSED, extra, late), (RW,)),
                     ("G-nonadjacent-item", Wanted(2, 2, REFUSED, extra, late), (RW,)),
                 ),
             ),
-            (plain(self.graph, (WW, WR, RW, *more)), (("G2-item", Wanted(2, 2, REQUIRED, extra, late), (RW,)),)),
+            (plain, (WW, WR, RW), (("G2-item", Wanted(2, 2, REQUIRED, extra, late), (RW,)),)),
         )
-        for projection, classes in stages:
-            labels = rank.label if projection is base else label(projection, realtime)
-            copies = len(labels) // self.graph.nodes
-            top = np.repeat(self.top, copies)
-            for stem, wanted, kinds in classes:
-                name = stem + ORDERS[order]
-                open_tops = ~self._implied(name) if order else np.ones(int(self.top.max()) + 1, bool)
-                field = lay_out(projection, labels, open_tops[top], rank)
-                if field.groups:
-                    self._search(name, field, wanted, kinds, top)
+        for project, kinds, classes in stages:
+            if not any(self._open(stem, order).any() for stem, _, _ in classes):
+                continue
+            projection = project(graph, (*kinds, *more))
+            labels = label(projection, realtime)
+            cyclic = np.bincount(labels)[labels] > 1
+            top = np.repeat(part.top, len(labels) // graph.nodes)
+            for stem, wanted, through in classes:
+                nodes = np.flatnonzero(cyclic & self._open(stem, order)[top])
+                if len(nodes):
+                    field = lay_out(projection, labels, nodes, rank)
+                    self._search(stem + ORDERS[order], part, field, wanted, through, top)
+
+    def _part(self, order: int) -> Core:
+        """What lies on cycles of dependencies and that order: with real time often all, without it little."""
+        if order == self.orders:
+            return self.core
+        cyclic, _ = _on_cycles(self.core.graph, _DRAWN[: 3 + order], False)
+        return Core(_within(self.core.graph, cyclic), self.core.named[cyclic], self.core.top[cyclic])
+
+    def _open(self, stem: str, order: int) -> Bools:
+        """The components of the core where a class is searched for: with an order, unless what was found implies it."""
+        return ~self._implied(stem + ORDERS[order]) if order else ~self._nowhere()
+
+    def _nowhere(self) -> Bools:
+        """No component of the core."""
+        return np.zeros(int(self.core.top.max()) + 1, bool)
 
     def _implied(self, name: str) -> Bools:
-        """The components of the whole graph that show something which implies this anomaly."""
-        implied = np.zeros(int(self.top.max()) + 1, bool)
+        """The components of the core that show something which implies this anomaly."""
+        implied = self._nowhere()
         for other, where in self._found.items():
             if name in implied_anomalies([other]):
                 implied |= where
         return implied
 
-    def _search(self, name: str, field: Field, wanted: Wanted, kinds: tuple[int, ...], top: Ints) -> None:
+    def _search(self, name: str, part: Core, field: Field, wanted: Wanted, kinds: tuple[int, ...], top: Ints) -> None:
         tops = top[field.top]
         tries = np.where(self._implied(name)[tops], _FEW, _MANY)
         walks = search(field, wanted, kinds, tries, _MOST_WORK)
@@ -200,21 +242,15 @@ class _Hunt:
             self._note(name, tops[simple])
             self.counts[name] = self.counts.get(name, 0) + len(simple)
             # All are counted; of more than so many the earliest of these are explained.
-            firsts = np.array([self._earliest(field, walks, int(group)) for group in simple[:4096]])
+            firsts = np.array([_earliest(field, walks, int(group)) for group in simple[:4096]])
             for group in simple[np.argsort(firsts, kind="stable")[: self.explain]]:
-                self._keep(name, self._cycle(field, walks, int(group)))
+                self._keep(name, _cycle(part, field, walks, int(group)))
         for group in np.flatnonzero(walks.status == CROSSED):
-            for cycle in _apart(self._cycle(field, walks, int(group))):
+            for cycle in _apart(_cycle(part, field, walks, int(group))):
                 self._take(_name(cycle), int(tops[group]), cycle)
 
-    def _earliest(self, field: Field, walks: Walks, group: int) -> int:
-        at = int(walks.at[group])
-        nodes = field.ground.node[walks.place[at : at + int(walks.length[group])]]
-        return int(nodes[nodes >= 0].min())
-
     def _note(self, name: str, tops: Ints) -> None:
-        where = self._found.setdefault(name, np.zeros(int(self.top.max()) + 1, bool))
-        where[tops] = True
+        self._found.setdefault(name, self._nowhere())[tops] = True
 
     def _take(self, name: str, top: int, cycle: Cycle) -> None:
         """Count a cycle that came as a part of a walk, if its class was not found in its component."""
@@ -226,46 +262,52 @@ class _Hunt:
     def _keep(self, name: str, cycle: Cycle) -> None:
         kept = self.kept.setdefault(name, [])
         first = cycle.txns.index(min(cycle.txns))
-        txns, kinds, keys = (part[first:] + part[:first] for part in cycle)
-        named = Cycle(tuple(int(self.named[node]) for node in txns), kinds, keys)
-        if len(kept) < self.explain and named not in kept:
-            kept.append(named)
+        turned = Cycle(*(part[first:] + part[:first] for part in cycle))
+        if len(kept) < self.explain and turned not in kept:
+            kept.append(turned)
 
-    def _cycle(self, field: Field, walks: Walks, group: int) -> Cycle:
-        """A walk without helper nodes, by numbers of the graph."""
-        at, length = int(walks.at[group]), int(walks.length[group])
-        nodes = field.ground.node[walks.place[at : at + length]].tolist()
-        kinds = walks.kind[at : at + length].tolist()
-        steps = [(node, kind) for node, kind in zip(nodes, kinds, strict=True) if node >= 0]
-        txns = tuple(node for node, _ in steps)
-        pairs = zip(txns, (*txns[1:], txns[0]), (kind for _, kind in steps), strict=True)
-        keys = tuple(self._key(source, target, kind) for source, target, kind in pairs)
-        return Cycle(txns, tuple(kind for _, kind in steps), keys)
-
-    def _key(self, source: int, target: int, kind: int) -> int:
-        if kind >= PROCESS:
-            return -1
-        graph = self.graph
-        begin, end = np.searchsorted(graph.source, (source, source + 1))
-        mine = np.flatnonzero(graph.kind[begin:end] == kind) + begin
-        for edge in mine:
-            if graph.target[edge] == target:
-                return int(graph.key[edge])
-        helpers = [int(edge) for edge in mine if graph.target[edge] >= graph.timed]
-        for edge in helpers:
-            out = (graph.source == graph.target[edge]) & (graph.target == target) & (graph.kind == FREE)
-            if out.any():
-                return int(graph.key[edge])
-        return -1
-
-    def leave_nothing(self, orders: int) -> None:
+    def leave_nothing(self) -> None:
         """Name what no search explained (none should be left): a cycle exists, of unknown class."""
-        explained = np.zeros(int(self.top.max()) + 1, bool)
+        explained = self._nowhere()
         for where in self._found.values():
             explained |= where
         missing = int((~explained).sum())
         if missing:
-            self.counts[_UNEXPLAINED[orders]] = missing
+            self.counts[_UNEXPLAINED[self.orders]] = missing
+
+
+def _earliest(field: Field, walks: Walks, group: int) -> int:
+    at = int(walks.at[group])
+    nodes = field.ground.node[walks.place[at : at + int(walks.length[group])]]
+    return int(nodes[nodes >= 0].min())
+
+
+def _cycle(part: Core, field: Field, walks: Walks, group: int) -> Cycle:
+    """A walk without helper nodes."""
+    at, length = int(walks.at[group]), int(walks.length[group])
+    nodes = field.ground.node[walks.place[at : at + length]].tolist()
+    kinds = walks.kind[at : at + length].tolist()
+    steps = [(node, kind) for node, kind in zip(nodes, kinds, strict=True) if node >= 0]
+    mine = tuple(node for node, _ in steps)
+    pairs = zip(mine, (*mine[1:], mine[0]), (kind for _, kind in steps), strict=True)
+    keys = tuple(_key(part.graph, source, target, kind) for source, target, kind in pairs)
+    return Cycle(tuple(part.named[list(mine)].tolist()), tuple(kind for _, kind in steps), keys)
+
+
+def _key(graph: Graph, source: int, target: int, kind: int) -> int:
+    if kind >= PROCESS:
+        return -1
+    begin, end = np.searchsorted(graph.source, (source, source + 1))
+    mine = np.flatnonzero(graph.kind[begin:end] == kind) + begin
+    for edge in mine:
+        if graph.target[edge] == target:
+            return int(graph.key[edge])
+    helpers = [int(edge) for edge in mine if graph.target[edge] >= graph.timed]
+    for edge in helpers:
+        out = (graph.source == graph.target[edge]) & (graph.target == target) & (graph.kind == FREE)
+        if out.any():
+            return int(graph.key[edge])
+    return -1
 
 
 def _name(cycle: Cycle) -> str:

@@ -132,11 +132,9 @@ class Field(NamedTuple):
         return len(self.top)
 
 
-def lay_out(projection: GraphProjection, labels: Ints, wanted: Bools, rank: Ranks) -> Field:
-    """Lay out the components of the nodes in `wanted` that have two nodes or more; `rank` is of the graph's nodes."""
-    sizes = np.bincount(labels[wanted], minlength=int(labels.max(initial=-1)) + 1)
-    kept = np.flatnonzero(wanted & (sizes[labels] > 1))
-    kept = kept[np.argsort(labels[kept], kind="stable")]
+def lay_out(projection: GraphProjection, labels: Ints, nodes: Ints, rank: Ranks) -> Field:
+    """Lay out some components, given their nodes in order; `rank` is of the graph's nodes."""
+    kept = nodes[np.argsort(labels[nodes], kind="stable")]
     place = np.full(len(labels), -1)
     place[kept] = np.arange(len(kept))
     cuts = np.flatnonzero(np.diff(labels[kept], prepend=-1))

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from checkers.columns.batches import bucket_batch
 from checkers.columns.codes import NEVER
+from checkers.columns.dense import ranked
 from checkers.columns.instances import Instances, make_instances
 from checkers.compiled import lean
 from checkers.engines.shuffle import TOO_LARGE, within
@@ -167,11 +168,12 @@ def _numbered(parts: Sequence[tuple[Any, Any]]) -> tuple[Txns, list[Any]]:
     """Transactions in order of invocation, and the numbers of those in each part (invocations, completions)."""
     invoke = np.concatenate([part[0] for part in parts])
     complete = np.concatenate([part[1] for part in parts])
-    known, first, numbers = np.unique(invoke, return_index=True, return_inverse=True)
+    known, numbers = ranked(invoke)
+    completes = np.empty(len(known), np.int64)
+    completes[numbers] = complete
     cuts = np.cumsum([len(part[0]) for part in parts])[:-1]
     nothing = np.zeros(len(known), np.uint8)
-    txns = Txns(known, complete[first], nothing, np.zeros(len(known), np.int64))
-    return txns, np.split(numbers.astype(np.int32), cuts)
+    return Txns(known, completes, nothing, np.zeros(len(known), np.int64)), np.split(numbers, cuts)
 
 
 def _key_numbers(parts: list[list[Any]]) -> tuple[KeyTable, list[Any]]:

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from checkers.columns.batches import bucket_batch
 from checkers.columns.codes import NEVER
@@ -212,8 +213,7 @@ class _TxnReader:
             for part in rows_with(self.reader, range(group, group + 1), wanted, columns)
         ]
         table = pa.concat_tables([part.set_column(2, "type", part.column("type").cast(pa.string())) for part in found])
-        kinds = table.column("type").to_pylist()
-        outcome = np.array([{"ok": 0, "info": 1}.get(kind, 2) for kind in kinds], np.uint8)
+        outcome = pc.index_in(table.column("type"), pa.array(["ok", "info"])).fill_null(2).to_numpy().astype(np.uint8)
         complete = table.column("complete_index").fill_null(NEVER).to_numpy()
         return Txns(ids, np.where(outcome == 0, complete, NEVER), outcome, table.column("process").to_numpy())
 

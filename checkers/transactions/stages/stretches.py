@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from checkers.columns.batches import bucket_batch
 from checkers.columns.codes import NEVER
+from checkers.columns.dense import numbered, ranked
 from checkers.engines.shuffle import within
 from checkers.transactions.graph.cycles import Cycles, find_cycles
 from checkers.transactions.graph.edges import Edges
@@ -251,17 +252,16 @@ def edges_of(blocks: list[Block]) -> tuple[Edges, list[Any], Any]:
     """Edges by small numbers, the key numbers behind theirs, and the transactions (invocation indices, in order)."""
     columns = [np.concatenate([block[i] for block in blocks]) for i in range(6)]
     source, target, kind, key = columns[0], columns[2], columns[4], columns[5]
-    every = np.unique(np.concatenate((source, target)))
-    ids, helpers = every[every >= 0], every[every < 0]
-    numbers = np.concatenate((ids, helpers))
-    order = np.argsort(numbers, kind="stable")
-
-    def number(column: Any) -> Any:
-        return order[np.searchsorted(numbers, column, sorter=order)].astype(np.int32)
-
-    hashes, keys = np.unique(key, return_inverse=True)
-    count = np.array([len(source), len(numbers)])
-    return Edges(number(source), number(target), kind, keys.astype(np.int32), count), hashes.tolist(), ids
+    every, places = ranked(np.concatenate((source, target)))
+    helpers = int(np.searchsorted(every, 0))
+    # Helpers are negative and come first, but are numbered behind the transactions.
+    places += np.where(places < helpers, len(every) - helpers, -helpers).astype(np.int32)
+    keys, count = numbered(key)
+    hashes = np.empty(count, np.int64)
+    hashes[keys] = key
+    used = np.array([len(source), len(every)])
+    edges = Edges(places[: len(source)], places[len(source) :], kind, keys.astype(np.int32), used)
+    return edges, hashes.tolist(), every[helpers:]
 
 
 def _named(cycles: Cycles, hashes: list[int], ids: Any) -> FoundCycles:

@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from checkers.columns.batches import bucket_batch
 from checkers.columns.codes import NEVER
+from checkers.columns.dense import ranked
 from checkers.engines.shuffle import within
 from checkers.transactions.graph.edges import FREE
 from checkers.transactions.graph.order import leftovers
@@ -160,14 +161,14 @@ def _sent(row: Row) -> tuple[Any, ...]:
 def _judged(parts: list[tuple[Any, ...]]) -> Any:
     """Rows of (low, high): the strong components of a window's edges."""
     source, target, *ends = (np.concatenate([part[i] for part in parts]) for i in range(6))
-    ids, first = np.unique(np.concatenate((source, target)), return_index=True)
-    invoke = np.concatenate((ends[0], ends[2]))[first]
-    complete = np.concatenate((ends[1], ends[3]))[first]
+    ids, places = ranked(np.concatenate((source, target)))
+    invoke, complete = np.empty(len(ids), np.int64), np.empty(len(ids), np.int64)
+    invoke[places], complete[places] = np.concatenate((ends[0], ends[2])), np.concatenate((ends[1], ends[3]))
     timed, helpers = np.flatnonzero(ids >= 0), np.flatnonzero(ids < 0)
     order = np.concatenate((timed[np.argsort(invoke[timed], kind="stable")], helpers))
     place = np.empty(len(ids), np.int32)
     place[order] = np.arange(len(ids), dtype=np.int32)
-    source, target = (place[np.searchsorted(ids, column)] for column in (source, target))
+    source, target = np.split(place[places], 2)
     begin, end = invoke[order[: len(timed)]], complete[order[: len(timed)]]
     if not len(leftovers(len(ids), source, target, begin, end, True)):
         return np.empty((0, 2), np.int64)
