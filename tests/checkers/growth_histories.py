@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -55,43 +55,78 @@ def _tiled(valid: Callable[[], pa.Table], wrong: Callable[[], pa.Table]) -> Kind
 
     def make(n: int, share: float) -> Batches:
         every = max(1, round(1 / (share * _TILE))) if share else 0
-        good, bad = valid(), wrong()
-        events = process = rows = number = 0
-        while rows < n:
+        (good,), (bad,) = (tile.combine_chunks().to_batches() for tile in (valid(), wrong()))
+        behind, number = Behind(), 0
+        while behind.rows < n:
             tile = bad if every and number % every == every - 1 else good
-            yield moved(tile, number, events, rows, process)
-            events += 2 * _TILE * 4
-            process += int(np.max(tile.column("process").to_numpy())) + 1
-            rows, number = rows + tile.num_rows, number + 1
+            yield moved(tile, behind)
+            processes = int(np.max(tile.column("process").to_numpy())) + 1
+            behind, number = behind.more(2 * _TILE * 4, tile.num_rows, processes, 1_000), number + 1
 
     return Kind(make)
 
 
+def _repeated(kind: Kind) -> Kind:
+    """Of slowly made histories those of a million operations, as often as it takes."""
+
+    def make(n: int, share: float) -> Batches:
+        batches, behind = list(kind.make(min(n, _REPEATED), share)), Behind()
+        tile = pa.Table.from_batches(batches)
+        last = pa.compute.max(pa.compute.max_element_wise(tile.column("invoke_index"), tile.column("complete_index")))
+        for _ in range(-(-n // _REPEATED)):
+            for batch in batches:
+                yield moved(batch, behind)
+            # What is injected has numbers of its own, 10^4 from 10^12 on, of processes from 10^9, of tables from 10^6:
+            # none of them is another one's by these steps.
+            behind = behind.more(last.as_py() + 1, tile.num_rows, 10**6, 10**7, 3 * 10**5)
+
+    return Kind(make, kind.dictionary, kind.refuted, kind.most)
+
+
 _TILE = 100
+_REPEATED = 1_000_000
 _NS_PER_EVENT = 1_000_000
 
 
-def moved(tile: pa.Table, number: int, events: int, rows: int, process: int) -> pa.RecordBatch:
-    """A small history further behind, about other partitions and by other processes."""
-    (batch,) = tile.combine_chunks().to_batches()
-    more = {"op": rows, "process": process, "invoke_index": events, "complete_index": events}
-    more |= {"invoke_time": events * _NS_PER_EVENT, "complete_time": events * _NS_PER_EVENT}
+class Behind(NamedTuple):
+    """How much further behind a history stands, and about what partitions and tables and by what processes it is; each
+    table has a feed, which is a session."""
+
+    events: int = 0
+    rows: int = 0
+    processes: int = 0
+    partitions: int = 0
+    tables: int = 0
+
+    def more(self, events: int, rows: int, processes: int, partitions: int, tables: int = 0) -> Behind:
+        return Behind(*map(sum, zip(self, (events, rows, processes, partitions, tables), strict=True)))
+
+
+def moved(batch: pa.RecordBatch, behind: Behind) -> pa.RecordBatch:
+    """A history further behind, about other partitions and by other processes, but for those that are no clients."""
+    ns = behind.events * _NS_PER_EVENT
+    more = {"op": behind.rows, "invoke_index": behind.events, "complete_index": behind.events}
+    more |= {"invoke_time": ns, "complete_time": ns, "session": behind.tables}
     columns = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if name == "mops":
-            column = _elsewhere(column, number * 1_000)
+            column = _elsewhere(column, {"partition": behind.partitions, "table": behind.tables})
+        elif name == "process":
+            others = pa.compute.add(column, pa.scalar(behind.processes, column.type))
+            column = pa.compute.if_else(pa.compute.less(column, 0), column, others)
         elif name in more:
             column = pa.compute.add(column, pa.scalar(more[name], column.type))
         columns.append(column)
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
-def _elsewhere(mops: pa.Array, partition: int) -> pa.Array:
+def _elsewhere(mops: pa.Array, more: dict[str, int]) -> pa.Array:
     fields = list(mops.flatten().flatten())
-    place = [field.name for field in MOP].index("partition")
-    fields[place] = pa.compute.add(fields[place], pa.scalar(partition, fields[place].type))
+    for place, field in enumerate(MOP):
+        if added := more.get(field.name):
+            fields[place] = pa.compute.add(fields[place], pa.scalar(added, field.type))
     inner = pa.StructArray.from_arrays(fields, fields=list(MOP))
-    return pa.ListArray.from_arrays(mops.offsets, inner, type=SCHEMA.field("mops").type)
+    return pa.ListArray.from_arrays(mops.offsets, inner, type=SCHEMA.field("mops").type, mask=mops.is_null())
 
 
 def _jepsen(model: str) -> Kind:
@@ -183,8 +218,9 @@ KINDS: dict[str, Kind] = {
     **{model: _made(model, per_key=100) for model in (*SESSIONS, "write-atomicity")},
     **{model: _jepsen(model) for model in JEPSEN},
     "durable-rows": _streamed(_quorum, lower_by_one),
-    **{model: _made(model) for model in ("catalog-rows", "change-feed", "snapshot-reads")},
-    "kv-append": _made("kv-append", per_key=1_000),
+    "catalog-rows": _made("catalog-rows"),
+    **{model: _repeated(_made(model)) for model in ("change-feed", "snapshot-reads")},
+    "kv-append": _repeated(_made("kv-append", per_key=1_000)),
     "catalog": _made("catalog", most=2_000_000),
     "stats": Kind(lambda n, share: _registers(n), refuted=False),
 }

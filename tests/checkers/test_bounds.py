@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from frames_in_memory import engine_in_memory
 from growth import Row, corrupted, save, unwritten
-from growth_histories import KINDS, moved
+from growth_histories import KINDS, Behind, moved
 
 from checkers.api import judge_source
 from checkers.catalog import judge as catalog
@@ -191,7 +191,7 @@ def test_a_large_key_whose_values_repeat_is_unknown_unless_refuted(
 
 def shifted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same about other partitions and behind ten thousand operations."""
-    return (moved(pa.Table.from_batches([batch]), 1, 20_000, 10_000, 1_000) for batch in batches)
+    return (moved(batch, Behind(20_000, 10_000, 1_000, 1_000)) for batch in batches)
 
 
 GIB = 1 << 30

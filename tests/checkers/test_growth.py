@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import growth_histories
 import msgspec
 import pytest
 from frames_in_memory import engine_in_memory
@@ -88,6 +89,21 @@ def test_the_histories_without_anomalies_are_valid(model: str, tmp_path: Path) -
     kind = KINDS[model]
     place = save(kind.make(150, 0.0), tmp_path / "h.parquet", 1_000, kind.dictionary)
     assert judge_source(open_source(place), model, LocalEngine(), CheckOptions()).valid is True
+
+
+@pytest.mark.parametrize("model", ("change-feed", "snapshot-reads", "kv-append"))
+def test_a_repeated_history_has_the_anomalies_of_each_repetition_alone(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(growth_histories, "_REPEATED", 500)
+    kind = KINDS[model]
+
+    def found(n: int, share: float) -> int:
+        place = save(kind.make(n, share), tmp_path / f"{n}-{share}.parquet", 1_000, kind.dictionary)
+        return sum(judge_source(open_source(place), model, LocalEngine(), CheckOptions()).counts.values())
+
+    assert found(2_000, 0.0) == 0
+    assert found(2_000, 0.01) == 4 * found(500, 0.01) > 0
 
 
 def test_operations_to_be_shown_reach_the_driver_as_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
