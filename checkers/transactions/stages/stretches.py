@@ -150,8 +150,8 @@ class Union:
         shown = [unpack(row.data)[0] for row in rows if row.bucket == EXTENTS]
         told = [Row(UNSEARCHED, 0, b"")] if len(shown) < len(rows) else []
         if shown:
-            found = np.array(merged_extents(np.concatenate(shown).tolist(), self.pad), np.int64)
-            told.append(Row(EXTENTS, 0, pack([_coarser(found, self.most)])))
+            merged = merged_extents(np.concatenate(shown), self.pad)
+            told.append(Row(EXTENTS, 0, pack([_coarser(merged, self.most)])))
         if told:
             yield bucket_batch(told)
 

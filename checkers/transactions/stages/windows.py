@@ -133,7 +133,7 @@ class WindowJudge:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for window, group in groupby(rows_of(batches), key=lambda row: row.bucket):
             if window == EXTENTS:
-                yield bucket_batch(list(group))
+                yield from (bucket_batch([row]) for row in group)
                 continue
             rows, size = within(self.most_bytes, group, bytes_of)
             if size > self.most_bytes:
@@ -190,12 +190,9 @@ def _component_extents(nodes: int, source: Any, target: Any, invoke: Any, comple
     return np.stack((low, np.maximum.reduceat(last, first)), axis=1)
 
 
-def merged_extents(extents: list[tuple[int, int]], pad: int) -> list[tuple[int, int]]:
-    """The union of stretches of time, each widened by `pad` at both ends."""
-    found: list[tuple[int, int]] = []
-    for low, high in sorted((low - pad, high + pad) for low, high in extents):
-        if found and low <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], high))
-        else:
-            found.append((low, high))
-    return found
+def merged_extents(extents: Any, pad: int) -> Any:
+    """The union of stretches of time (rows of low, high), each widened by `pad` at both ends; in order."""
+    low, high = extents[np.argsort(extents[:, 0], kind="stable")].T
+    low, reach = low - pad, np.maximum.accumulate(high + pad)
+    first = np.flatnonzero(np.append(True, low[1:] > reach[:-1]))
+    return np.stack((low[first], reach[np.append(first[1:], len(low)) - 1]), axis=1)

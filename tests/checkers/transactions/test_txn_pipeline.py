@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -26,6 +28,7 @@ from checkers.transactions.stages.packing import pack, unpack
 from checkers.transactions.stages.pieces import FINDINGS, Row, encode_findings
 from checkers.transactions.stages.stretches import Sizes, Union, lay_stretches
 from checkers.transactions.stages.times import merged_times, times_of
+from checkers.transactions.stages.windows import merged_extents
 from harness.errors import HarnessError
 from tests.support.few_seeds import ranges_of
 
@@ -204,3 +207,12 @@ def test_readers_far_behind_many_writers_that_they_do_not_see_are_found(a_home, 
 
 def _as_registers(mops):
     return tuple(("w" if f == "append" else f, key, value) for f, key, value in mops)
+
+
+@given(st.lists(st.tuples(st.integers(0, 300), st.integers(0, 40)), min_size=1, max_size=40), st.integers(0, 9))
+def test_merged_extents_hold_each_moment_near_one_and_no_other(pairs: list[tuple[int, int]], pad: int) -> None:
+    extents = np.array([(low, low + length) for low, length in pairs])
+    merged = merged_extents(extents, pad)
+    inside = {moment for low, high in extents.tolist() for moment in range(low - pad, high + pad + 1)}
+    assert {moment for low, high in merged.tolist() for moment in range(low, high + 1)} == inside
+    assert (merged[1:, 0] > merged[:-1, 1]).all()
