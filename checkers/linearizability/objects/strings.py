@@ -13,7 +13,7 @@ from checkers.linearizability.objects.built import Built, addresses_of, make_ops
 from checkers.linearizability.objects.kinds import APPEND, GET, PUT, STRING, UNSEEN, StringColumns
 
 
-class _Trie:
+class Trie:
     """The nodes of one object: strings that begin a read one and that puts and appends can make."""
 
     def __init__(self, reads: Iterable[str], first_node: int) -> None:
@@ -42,34 +42,46 @@ class _Trie:
         by_size: dict[int, set[str]] = {}
         for piece in pieces:
             by_size.setdefault(len(piece), set()).add(piece)
-        done: set[tuple[int, int]] = set()
         for text in self._reads:
             self.node(text)
-        for start in sorted(set(starts)):
+        begun = set(starts)
+        for start in sorted(begun):
             if self.is_begun(start):
                 self.node(start)
-        begun = set(starts)
-        sizes = {len(start) for start in begun}
+        sizes, longest = {len(start) for start in begun}, max(by_size, default=0)
+        before, reached = None, set[int]()
         for text in self._reads:
-            self._walk(text, [size for size in sizes if len(text) >= size and text[:size] in begun], by_size, done)
+            same = -1 if before is None else _common(before, text)
+            # As far as both texts agree it is known where pieces lead. No earlier text agrees with this one farther
+            # than that, for they are sorted, so whatever leads on from there is new.
+            reached = {place for place in reached if place <= same}
+            ahead = [place for place in reached if place + longest > same]
+            ahead += [size for size in sizes if same < size <= len(text) and text[:size] in begun]
+            self._walk(text, same, sorted(ahead), reached, by_size)
+            before = text
 
-    def _walk(self, text: str, places: list[int], by_size: dict[int, set[str]], done: set[tuple[int, int]]) -> None:
-        """Follow the pieces along one read string."""
-        ahead, reached = sorted(places), set(places)
+    def _walk(self, text: str, same: int, ahead: list[int], reached: set[int], by_size: dict[int, set[str]]) -> None:
+        """Follow the pieces from the places `ahead` along one read string, to where they lead beyond `same`; `reached`
+        gets all places."""
+        reached.update(ahead)
         while ahead:
             place = heappop(ahead)
             here = self.node(text[:place])
             for size, pieces in by_size.items():
-                piece = text[place : place + size]
-                if len(piece) < size or piece not in pieces:
+                piece, end = text[place : place + size], place + size
+                if end <= same or len(piece) < size or piece not in pieces:
                     continue
-                if place + size not in reached:
-                    reached.add(place + size)
-                    heappush(ahead, place + size)
-                there = self.node(text[: place + size])
-                if (here, there) not in done:
-                    done.add((here, there))
-                    self.edges.append((here, piece, there))
+                if end not in reached:
+                    reached.add(end)
+                    heappush(ahead, end)
+                self.edges.append((here, piece, self.node(text[:end])))
+
+
+def _common(one: str, other: str) -> int:
+    """How many characters both begin with, where one comes before the other."""
+    if other.startswith(one):
+        return len(one)
+    return next(place for place, (mine, its) in enumerate(zip(one, other, strict=False)) if mine != its)
 
 
 def build_strings(rows: Columns, text_of: Callable[[int], str]) -> tuple[Built, Ints]:
@@ -84,7 +96,7 @@ def build_strings(rows: Columns, text_of: Callable[[int], str]) -> tuple[Built, 
     for number in range(len(objects)):
         mine = range(offsets[number], offsets[number + 1])
         texts = {row: known[int(rows["value"][row])] for row in mine}
-        trie = _Trie((texts[row] for row in mine if kind[row] == GET), len(nodes))
+        trie = Trie((texts[row] for row in mine if kind[row] == GET), len(nodes))
         starts = ["", *(texts[row] for row in mine if kind[row] == PUT)]
         trie.grow(starts, (texts[row] for row in mine if kind[row] == APPEND))
         root.append(trie.nodes.get("", UNSEEN))
@@ -136,7 +148,7 @@ def _nexts(rows: Columns, key: Ints, gets: Ints) -> tuple[Ints, Ints, Ints, Ints
     return next_put, next_get, first, last
 
 
-def _ranks(trie: _Trie) -> tuple[list[int], list[int]]:
+def _ranks(trie: Trie) -> tuple[list[int], list[int]]:
     """For each node its place among all, sorted, and the place of the last that begins with its string."""
     ordered = sorted(trie.nodes)
     rank, last = {text: place for place, text in enumerate(ordered)}, dict.fromkeys(ordered, 0)

@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from bruteforce import some_order
+from hypothesis import given
+from hypothesis import strategies as st
 from object_histories import OBJECTS, Call, columns, random_calls, texts_of
 
 from checkers.api import judge_source
@@ -22,7 +24,7 @@ from checkers.linearizability.objects import search as object_search
 from checkers.linearizability.objects.built import sorted_rows
 from checkers.linearizability.objects.judge import ObjectKernel, answers_of
 from checkers.linearizability.objects.kinds import GET
-from checkers.linearizability.objects.strings import build_strings
+from checkers.linearizability.objects.strings import Trie, build_strings
 from checkers.linearizability.registers.zones import INVALID, VALID
 from checkers.made.generate import MadeHistory, made_batches
 from checkers.source import Interned, Source
@@ -104,3 +106,30 @@ def test_what_is_known_of_later_gets_is_so() -> None:
         mine = gets[ops.invoke[gets] < until]
         assert strings.get_begin[told].tolist() == ops.invoke[mine].tolist()
         assert strings.get_node[told].tolist() == ops.value[mine].tolist()
+
+
+WORDS = st.lists(st.text("ab", max_size=7), max_size=6)
+
+
+@given(WORDS, WORDS, WORDS)
+def test_a_trie_has_all_that_pieces_make_of_what_was_read(reads: list[str], puts: list[str], pieces: list[str]) -> None:
+    starts = {"", *puts}
+    trie = Trie(reads, 1)
+    trie.grow(starts, pieces)
+
+    def begins_a_read(text: str) -> bool:
+        return any(read.startswith(text) for read in reads)
+
+    made = {start for start in starts if begins_a_read(start)}
+    edges: set[tuple[str, str, str]] = set()
+    ahead = list(made)
+    while ahead:
+        here = ahead.pop()
+        for piece in {piece for piece in pieces if begins_a_read(here + piece)}:
+            edges.add((here, piece, here + piece))
+            if here + piece not in made:
+                made.add(here + piece)
+                ahead.append(here + piece)
+    texts = list(trie.nodes)
+    assert set(texts) == made | set(reads)
+    assert sorted((texts[here - 1], piece, texts[there - 1]) for here, piece, there in trie.edges) == sorted(edges)
