@@ -20,22 +20,23 @@ A row is matched with the write of its cell, value and timestamp; only where tha
 wrote the value, is it the row of that. What remains can only be of writes whose timestamps are not known, each of which
 has one, and no two commits of a cell have the same.
 
-On Spark cells are judged by many tasks. Of each feed all of them are told the marks, where it begins and which tables
-it covers (`FeedDealer`); one of them judges the marks themselves.
+On Spark tasks judge either cells, and are told of each feed no more than its first and its highest mark, where it
+begins and which tables it covers; or the order of rows and marks in a range of time, and are told the highest mark of
+each feed before (`FeedDealer`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
-from checkers.columns.codes import NIL, READ, WRITE
+from checkers.columns.codes import NIL, READ, WRITE, Ints
 from checkers.columns.mops import ADDRESS, Columns, MopProjection, joined, key_of, selected, unsupported_rows
 from checkers.engines.api import Engine
-from checkers.engines.exchange import buckets_of, split
+from checkers.engines.exchange import buckets_of, scattered, split
 from checkers.engines.grouped import Sharing, judge_mops
 from checkers.findings import Finding, Findings, refuse_unsupported
 from checkers.options import CheckOptions
@@ -43,6 +44,14 @@ from checkers.snapshots.explain import explain_feed
 from checkers.snapshots.feed_table import APPENDED, MARK, NAMING, ROW, FeedTable
 from checkers.source import Source
 from checkers.verdict import Verdict
+
+_CELLS: Final = 1
+_ORDER: Final = 2
+"""What a task judges of feeds."""
+
+EVENTS_PER_RANGE: Final = 1 << 21
+_MOST_RANGES: Final = 64
+"""Of a long history ranges are longer."""
 
 EXPANDED: Final = 12
 """To judge feeds takes 9.9 times what they take in a shuffle (`bench/task_memory.py`)."""
@@ -67,7 +76,7 @@ ANOMALIES: Final = (
 
 def judge_change_feed(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     """Whether change feeds tell every commit once, in time for their marks; unknown if there is no feed at all."""
-    kernel, dealer = FeedKernel(options.explain), FeedDealer()
+    kernel, dealer = FeedKernel(options.explain), FeedDealer(2 * source.rows)
     found = judge_mops(
         engine, source, PROJECTION, (), kernel, options.explain, Sharing(dealer=dealer, expanded=EXPANDED)
     )
@@ -103,14 +112,33 @@ def _doubt(figures: Mapping[str, int]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class FeedDealer:
-    """See `Dealer`: rows go to their cell's task, marks and what names tables to all. `copy` is 1 where a task is only
-    told of them; the one where it is 0 judges them. So that marks do not become most of the work, tasks are few."""
+    """See `Dealer`: a task judges cells or a range of time, as the column `duty` says; `copy` is 1 for rows that it is
+    only told. A history has about so many `events`.
 
-    names: tuple[str, ...] = ("copy",)
+    Of marks before a row the highest alone matters, and of all marks of a feed the first and the highest, so of what is
+    dealt at once no more than two a feed go to all tasks.
+    """
+
+    events: int
+    names: tuple[str, ...] = ("copy", "duty")
     most_buckets: int = 64
 
+    @property
+    def ranges(self) -> int:
+        """In how many ranges of time the order of rows and marks is judged."""
+        return max(1, min(_MOST_RANGES, -(-self.events // EVENTS_PER_RANGE)))
+
     def __call__(self, rows: Columns, buckets: int, finer: bool) -> Iterator[tuple[int, bytes]]:
-        rows = rows if "copy" in rows else _with_naming(rows)
+        if not finer:
+            yield from self._by_cell(_of_cells(rows), buckets, finer)
+            for place, data in _by_time(_of_order(rows), self._range_of, self.ranges):
+                yield self.most_buckets + place, data
+        elif rows["duty"][0] == _CELLS:
+            yield from self._by_cell(rows, buckets, finer)
+        else:
+            yield from _by_time(rows, lambda invoke: self._part_of(invoke, buckets), buckets)
+
+    def _by_cell(self, rows: Columns, buckets: int, finer: bool) -> Iterator[tuple[int, bytes]]:
         told = np.isin(rows["kind"], (MARK, NAMING))
         yield from split(selected(rows, ~told), ADDRESS, buckets, finer)
         told_all = selected(rows, told)
@@ -120,15 +148,62 @@ class FeedDealer:
             for _, data in split(told_all | {"copy": copy}, (), 1):
                 yield bucket, data
 
+    def _range_of(self, invoke: Ints) -> Ints:
+        return np.minimum(invoke // self._span, self.ranges - 1)
 
-def _with_naming(rows: Columns) -> Columns:
-    """The rows, and one for each feed and table that rows of it name, of the latest beginning that they state."""
-    more = _naming(rows)
-    return joined([rows, more], PROJECTION) | {"copy": np.zeros(len(rows["kind"]) + len(more["kind"]), np.int64)}
+    def _part_of(self, invoke: Ints, parts: int) -> Ints:
+        within = invoke - self._range_of(invoke) * self._span
+        return np.minimum(within // -(-self._span // parts), parts - 1)
+
+    @property
+    def _span(self) -> int:
+        return self.events // self.ranges + 1
+
+
+def _of_cells(rows: Columns) -> Columns:
+    """What tasks that judge cells need of a history's rows."""
+    marks = selected(rows, rows["kind"] == MARK)
+    known = np.unique(np.concatenate((_highest(marks), _ends(marks, (-marks["place"], -marks["invoke"])))))
+    parts = [selected(rows, rows["kind"] != MARK), _naming(rows), selected(marks, known)]
+    copy = np.repeat((0, 0, 1), [len(part["kind"]) for part in parts])
+    return joined(parts, PROJECTION) | {"copy": copy, "duty": np.full(len(copy), _CELLS)}
+
+
+def _of_order(rows: Columns) -> Columns:
+    """What tasks that judge the order of rows and marks need of a history's rows."""
+    mine = selected(rows, np.isin(rows["kind"], (ROW, MARK)))
+    count = len(mine["kind"])
+    return mine | {"copy": np.zeros(count, np.int64), "duty": np.full(count, _ORDER)}
+
+
+def _by_time(rows: Columns, place_of: Callable[[Ints], Ints], places: int) -> Iterator[tuple[int, bytes]]:
+    """The rows by their place in time; each place is told of each feed the highest mark before it."""
+    mine = selected(rows, rows["copy"] == 0)
+    yield from scattered(mine, place_of(mine["invoke"]))
+    marks = selected(rows, rows["kind"] == MARK)
+    place = np.where(marks["copy"] == 0, place_of(marks["invoke"]), -1)
+    for one in range(places):
+        before = selected(marks, place < one)
+        told = selected(before, _highest(before))
+        for _, data in split(told | {"copy": np.ones(len(told["kind"]), np.int64)}, (), 1):
+            yield one, data
+
+
+def _highest(marks: Columns) -> Ints:
+    """The highest mark of each feed, of equal ones the first."""
+    return _ends(marks, (-marks["place"], -marks["invoke"], marks["served_ts"]))
+
+
+def _ends(marks: Columns, by: tuple[Ints, ...]) -> Ints:
+    """The last mark of each feed in this order (see `np.lexsort`)."""
+    order = np.lexsort((*by, marks["session"]))
+    session = marks["session"][order]
+    return order[np.append(session[1:] != session[:-1], np.ones(min(1, len(order)), np.bool_))]
 
 
 def _naming(rows: Columns) -> Columns:
-    of = selected(rows, rows["kind"] == ROW)
+    """A row for each feed and table that rows of it name, or none, of the latest beginning that they state."""
+    of = selected(rows, np.isin(rows["kind"], (ROW, MARK)))
     named = of["size"] > 0
     table = np.where(named, of["table"], 0)
     said, at = np.unique(np.stack((of["session"], table, named)), axis=1, return_inverse=True)
@@ -152,25 +227,35 @@ class FeedKernel:
         problems = unsupported_rows(rows, "not reads, writes or appends of integers, nor events of a feed")
         if problems:
             return Findings(ops=len(rows["kind"]), unsupported=problems)
-        table = FeedTable.of(rows if "copy" in rows else _with_naming(rows))
-        found = {
-            "resolved-went-back": table.marks_back(),
-            "row-below-resolved": table.rows_below(),
-            "duplicate-row": table.duplicates(),
-            "unwritten-row": table.unwritten(),
-            "wrong-timestamp": table.mistimed(),
-            "missing-row": table.missing(),
+        # A history as a whole has both duties, and tells of its feeds by itself.
+        duty = rows["duty"][0] if "duty" in rows else _CELLS | _ORDER
+        if "copy" not in rows:
+            rows = joined([rows, _naming(rows)], PROJECTION)
+            rows["copy"] = np.zeros(len(rows["kind"]), np.int64)
+        table = FeedTable.of(rows)
+        in_order = {"resolved-went-back": table.marks_back, "row-below-resolved": table.rows_below}
+        of_cells = {
+            "duplicate-row": table.duplicates,
+            "unwritten-row": table.unwritten,
+            "wrong-timestamp": table.mistimed,
+            "missing-row": table.missing,
         }
-        kept = [_finding(table, name, *pair) for name in ANOMALIES for pair in found[name][: self.explain]]
+        asked = (in_order if duty & _ORDER else {}) | (of_cells if duty & _CELLS else {})
+        found = {name: look() for name, look in asked.items()}
+        kept = [_finding(table, name, *pair) for name in asked for pair in found[name][: self.explain]]
         counts = {name: len(pairs) for name, pairs in found.items() if pairs}
-        mine = table.is_mine
-        told_of = mine & ~table.is_row & (table.feed >= 0)
-        figures = {"feeds": len(np.unique(table.feed[told_of])), "rows": int(table.is_row.sum())}
-        figures["marks"] = int((table.is_mark & mine).sum())
-        figures["rows_undecided"] = int(table.undecided().sum())
-        figures["writes_undecided"] = table.untold() + table.tied()
-        ops = int((mine & (table.rows["kind"] != NAMING)).sum())
-        return Findings(ops, table.cells, counts, tuple(kept), figures=figures)
+        marks = int((table.is_mark & table.is_mine).sum())
+        if not duty & _CELLS:
+            return Findings(marks, 0, counts, tuple(kept), figures={"marks": marks})
+        naming = table.rows["kind"] == NAMING
+        figures = {
+            "feeds": len(np.unique(table.feed[naming & table.is_mine])),
+            "rows": int(table.is_row.sum()),
+            "marks": marks,
+            "rows_undecided": int(table.undecided().sum()),
+            "writes_undecided": table.untold() + table.tied(),
+        }
+        return Findings(int((table.is_mine & ~naming).sum()), table.cells, counts, tuple(kept), figures=figures)
 
 
 def _finding(table: FeedTable, name: str, row: int, other: int) -> Finding:

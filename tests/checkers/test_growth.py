@@ -26,6 +26,7 @@ from checkers.engines.spark import SparkEngine
 from checkers.importers.detect import open_source
 from checkers.made.registers import RegisterShape, register_batches
 from checkers.options import CheckOptions
+from checkers.snapshots import feed
 from checkers.transactions.stages import spark as transactions
 from checkers.transactions.stages import stretches
 from checkers.transactions.stages.stretches import Sizes
@@ -143,6 +144,7 @@ def small_tasks(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     monkeypatch.setattr(spark, "_FEW_ROWS", rows // 3)
     monkeypatch.setattr(stretches, "SIZES", Sizes(a_home=rows))
     monkeypatch.setattr(shuffle, "CELL_ROWS", 1)
+    monkeypatch.setattr(feed, "EVENTS_PER_RANGE", rows)
 
 
 @pytest.fixture

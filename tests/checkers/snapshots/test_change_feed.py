@@ -10,9 +10,10 @@ import pytest
 
 from checkers.api import check
 from checkers.columns.codes import FAIL, INFO, NIL, OK, WRITE
-from checkers.columns.mops import flatten_mops, joined
+from checkers.columns.mops import flatten_mops, joined, selected
 from checkers.engines.exchange import united
 from checkers.findings import merged
+from checkers.snapshots import feed as change_feed
 from checkers.snapshots.feed import ANOMALIES, PROJECTION, FeedDealer, FeedKernel
 from checkers.snapshots.feed_table import MARK, ROW
 from harness.history.table import to_table, write_parquet
@@ -124,21 +125,24 @@ def test_random_feeds_agree_with_a_naive_reading(seeds):
     assert len(seeds) // 5 < broken < 4 * len(seeds) // 5
 
 
-def dealt_and_judged(rows, finer):
-    """What tasks say together, one cell's here and one there; with `finer` one of them is dealt once more."""
-    dealer, parts = FeedDealer(), {}
+def dealt_and_judged(rows, events, finer):
+    """What tasks say together, one cell's here and one there; with `finer` some of them are dealt once more."""
+    dealer, parts = FeedDealer(events), {}
     names = (*PROJECTION.names, *dealer.names)
-    for bucket, data in dealer(rows, 5, False):
-        again = dealer(united([data], names), 3, True) if finer and bucket == 2 else [(0, data)]
-        for place, more in again:
-            parts.setdefault((bucket, place), []).append(more)
-    assert len(parts) == 7 if finer else 5
+    pieces = np.arange(len(rows["kind"])) * 3 // len(rows["kind"])
+    for piece in range(3):
+        for bucket, data in dealer(selected(rows, pieces == piece), 5, False):
+            again = dealer(united([data], names), 3, True) if finer and bucket % 3 == 2 else [(0, data)]
+            for place, more in again:
+                parts.setdefault((bucket, place), []).append(more)
+    assert len({bucket for bucket, _ in parts if bucket >= dealer.most_buckets}) > 1
     return merged([FeedKernel(4)(united(mine, names)) for mine in parts.values()], 4)
 
 
 @pytest.mark.parametrize("seeds", ranges_of(60, 600))
-def test_cells_in_many_tasks_are_judged_as_in_one(seeds):
+def test_cells_and_times_in_many_tasks_are_judged_as_in_one(seeds, monkeypatch):
     """Two feeds of two tables; the second one's rows are behind the first one's."""
+    monkeypatch.setattr(change_feed, "EVENTS_PER_RANGE", 4)
     broken = 0
     for seed in seeds:
         of_each = [
@@ -154,7 +158,7 @@ def test_cells_in_many_tasks_are_judged_as_in_one(seeds):
         rows = joined([of_each[0], second], PROJECTION)
         whole = FeedKernel(4)(rows)
         for finer in (False, True):
-            told = dealt_and_judged(rows, finer)
+            told = dealt_and_judged(rows, (2 * len(rows["kind"]), 1_020)[seed % 2], finer)
             assert (told.counts, told.figures, told.ops) == (whole.counts, whole.figures, whole.ops), seed
             assert {f.ops for f in told.kept} == {f.ops for f in whole.kept}
         broken += bool(whole.counts)
