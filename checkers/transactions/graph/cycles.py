@@ -142,7 +142,7 @@ def _within(graph: Graph, kept: Ints) -> Graph:
 def _simple(graph: Graph) -> Graph:
     """The same in order of sources; of parallel dependencies the one that says most stays."""
     by = 8 * graph.target.astype(np.int64) + graph.kind
-    order, _ = grouped_order(graph.source, graph.nodes, by)
+    order, _ = grouped_order(graph.source.astype(np.int64), graph.nodes, by)
     source, target, kind = graph.source[order], graph.target[order], graph.kind[order]
     first = np.ones(len(order), bool)
     first[1:] = (np.diff(source) != 0) | (np.diff(target) != 0) | (kind[1:] == PROCESS)
