@@ -5,10 +5,15 @@ failures, rows are lost, doubled, moved or changed, or told before their write b
 import random
 from itertools import product
 
+import numpy as np
 import pytest
+from test_change_feed import dealt_and_judged
 
-from checkers.columns.mops import flatten_mops, joined
+from checkers.columns.codes import NIL
+from checkers.columns.mops import flatten_mops, joined, selected
+from checkers.snapshots import feed as change_feed
 from checkers.snapshots.feed import PROJECTION, FeedKernel
+from checkers.snapshots.feed_table import MARK, ROW
 from harness.history.table import to_table
 from harness.ops import Mop, Op
 from tests.support.few_seeds import ranges_of
@@ -149,3 +154,37 @@ def test_no_feed_is_called_other_than_by_the_definition(seeds):
         assert valid in (is_right(f, operations, feeds, late), "unknown"), seed
         said[valid] += 1
     assert said["unknown"] < len(seeds) // 8 and said[False] > len(seeds) // 10, said
+
+
+def changed(chance, rows):
+    """The same with each mark three times, where events of feeds lack their timestamps, or state others, a beginning or
+    a table."""
+    marks = np.flatnonzero(rows["kind"] == MARK)
+    places = np.concatenate((np.arange(len(rows["kind"])), marks, marks))
+    rows = {name: column[places] for name, column in rows.items()}
+    rows["invoke"] = 3 * rows["invoke"] + np.repeat((0, 1, 2), (len(places) - 2 * len(marks), len(marks), len(marks)))
+    rows = selected(rows, np.argsort(rows["invoke"], kind="stable"))
+    for place in np.flatnonzero(np.isin(rows["kind"], (ROW, MARK))):
+        for name, value in (("served_ts", NIL), ("served_ts", chance.randint(1, LAST)), ("requested_ts", 3)):
+            if chance.random() < 0.1:
+                rows[name][place] = value
+        if chance.random() < 0.2:
+            rows["size"][place], rows["table"][place] = 1, chance.choice((0, 0, 1))
+    return rows
+
+
+@pytest.mark.parametrize("seeds", ranges_of(60, 2_000))
+def test_any_feed_is_judged_in_many_tasks_as_in_one(seeds, monkeypatch):
+    monkeypatch.setattr(change_feed, "EVENTS_PER_RANGE", 3)
+    broken = 0
+    for seed in seeds:
+        batches = table_of(*drawn(seed), seed % 10 == 0).to_batches()
+        rows = joined([flatten_mops(batch, PROJECTION) for batch in batches], PROJECTION)
+        for every in (rows, changed(random.Random(seed), rows)):
+            whole = FeedKernel(4)(every)
+            for finer in (False, True):
+                told = dealt_and_judged(every, int(every["invoke"].max()) + 1 + seed % 3, finer)
+                assert (told.counts, told.figures, told.ops) == (whole.counts, whole.figures, whole.ops), seed
+                assert {(f.anomaly, f.ops) for f in told.kept} == {(f.anomaly, f.ops) for f in whole.kept}, seed
+            broken += bool(whole.counts)
+    assert broken > len(seeds) // 2
