@@ -29,13 +29,14 @@ Row = dict[str, Any]
 
 @dataclass(slots=True)
 class Growth:
-    """Bytes that reached the driver in all, the most that it held, the largest stage that it sent to workers, and the
-    operations that it read itself."""
+    """Bytes that reached the driver in all, the most that it held, the largest stage that it sent to workers, the
+    operations that it read itself, and those that the verdict shows in its examples."""
 
     told: int = 0
     peak: int = 0
     closure: int = 0
     read: int = 0
+    shown: int = 0
 
 
 def measured(
@@ -69,14 +70,14 @@ def measured(
         patched.setattr(spark, "_InWorker", sizing)
         source = open_source(place, verify=False)
         if driver_here:
-            verdict = judge_source(source, model, engine, options)
-            return verdict, growth
+            return judge_source(source, model, engine, options), growth
         tracemalloc.start()
         arrow = pa.total_allocated_bytes()
         engine.verify(source)
         verdict = judge_source(source, model, engine, options)
         growth.peak = tracemalloc.get_traced_memory()[1] + max(0, pa.total_allocated_bytes() - arrow)
         tracemalloc.stop()
+    growth.shown = sum(len(example.ops) for examples in verdict.anomalies.values() for example in examples)
     return verdict, growth
 
 
