@@ -183,11 +183,11 @@ def test_nothing_grows_on_the_driver_to_the_largest_size(model: str, room: Path,
 @pytest.mark.parametrize("model", KINDS)
 def test_ten_times_the_operations_take_about_ten_times_as_long(model: str, room: Path) -> None:
     """A hundred times, where time goes by the square; what is there whatever is judged hides some of it, so they are
-    many."""
+    many. The shortest of three: beside other programs the same work takes a processor up to three times as long."""
     kind, seconds = KINDS[model], list[float]()
     for size in (1_000, 100_000, 1_000_000):  # the first of them compiles, and loads what judging needs
         place = save(kind.make(size, 0.01), room / f"{size}.parquet", 1_000_000, kind.dictionary)
-        verdict, took = cost(place, model, LocalEngine())
-        assert verdict.valid is (not kind.refuted), verdict.reason
-        seconds.append(took)
+        judged = [cost(place, model, LocalEngine()) for _ in range(3)]
+        assert all(verdict.valid is (not kind.refuted) for verdict, _ in judged)
+        seconds.append(min(took for _, took in judged))
     assert seconds[2] <= 20 * seconds[1], seconds
