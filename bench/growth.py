@@ -42,7 +42,7 @@ def of_driver(place: Path, model: str) -> dict[str, Any]:
 def of_time(place: Path, model: str) -> dict[str, Any]:
     """The processor time that judging it in one process takes."""
     verdict, seconds = cost(place, model, LocalEngine())
-    return {"CPU s": f"{seconds:.2f}", "valid": verdict.valid}
+    return {"user CPU s": f"{seconds:.2f}", "valid": verdict.valid}
 
 
 def main() -> None:

@@ -1,4 +1,5 @@
-"""A hot key costs linear time: twice the operations of one key take at most 2.2 times the processor time."""
+"""A hot key costs linear time: twice the operations of one key take at most 2.2 times the processor time, the
+kernel's left out (`growth.cost`)."""
 
 from __future__ import annotations
 
