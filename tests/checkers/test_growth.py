@@ -65,7 +65,8 @@ def grown(
         found.append(growth)
     assert verdict.valid is (share == 0 or not kind.refuted), verdict.reason
     for examples in verdict.anomalies.values():
-        assert len(examples) <= CheckOptions().explain and max(len(each.ops) for each in examples) <= _IN_AN_EXAMPLE
+        assert len(examples) <= CheckOptions().explain
+        assert all(len(each.ops) <= _IN_AN_EXAMPLE for each in examples)
     names = ("told", "peak", "closure", "read", "shown")
     return {name: (getattr(found[0], name), getattr(found[1], name)) for name in names}, verdict, place
 
@@ -75,6 +76,21 @@ def require_flat(found: dict[str, tuple[int, int]], noise: dict[str, int] = _NOI
     noise = noise | {"peak": noise["peak"] + _SHOWN * max(0, found["shown"][1] - found["shown"][0])}
     wrong = {name: found[name] for name in noise if found[name][1] > _MOST * found[name][0] + noise[name]}
     assert not wrong, f"grew more than {_MOST} times from n to 10 n: {wrong}"
+
+
+def test_what_grows_is_found_and_examples_are_granted_to_the_peak_alone() -> None:
+    found = {"told": (22_000, 58_000), "peak": (700_000, 3_000_000), "closure": (1_000, 4_900), "read": (9, 18)}
+    found["shown"] = (165, 842)
+    require_flat(found)
+    for name, pair in (
+        ("told", (22_000, 65_000)),
+        ("peak", (700_000, 4_200_000)),
+        ("closure", (1_000, 10_100)),
+        ("read", (9, 19)),
+        ("shown", (842, 842)),  # and the peak has no reason to grow
+    ):
+        with pytest.raises(AssertionError, match=name if name != "shown" else "peak"):
+            require_flat(found | {name: pair})
 
 
 def plain(verdict: Verdict) -> Any:
