@@ -68,7 +68,9 @@ def grown(
         assert len(examples) <= CheckOptions().explain
         assert all(len(each.ops) <= _IN_AN_EXAMPLE for each in examples)
     names = ("told", "peak", "closure", "read", "shown")
-    return {name: (getattr(found[0], name), getattr(found[1], name)) for name in names}, verdict, place
+    figures = {name: (getattr(found[0], name), getattr(found[1], name)) for name in names}
+    print(f"{model}, {share:.1%} anomalies, {n} and {10 * n} operations: {figures}")  # for `pytest -rP`
+    return figures, verdict, place
 
 
 def require_flat(found: dict[str, tuple[int, int]], noise: dict[str, int] = _NOISE) -> None:
