@@ -63,19 +63,18 @@ def _tiled(valid: Callable[[], pa.Table], wrong: Callable[[], pa.Table]) -> Kind
             processes = int(np.max(tile.column("process").to_numpy())) + 1
             behind, number = behind.more(2 * _TILE * 4, tile.num_rows, processes, 1_000), number + 1
 
-    return Kind(make)
+    return _repeated(Kind(make))
 
 
 def _repeated(kind: Kind) -> Kind:
-    """Of slowly made histories those of a million operations, as often as it takes."""
+    """Of slowly made histories those of a million operations, as often as it takes, each as one batch."""
 
     def make(n: int, share: float) -> Batches:
-        batches, behind = list(kind.make(min(n, _REPEATED), share)), Behind()
-        tile = pa.Table.from_batches(batches)
+        made, behind = pa.Table.from_batches(kind.make(min(n, _REPEATED), share)), Behind()
+        (tile,) = made.combine_chunks().to_batches()
         last = pa.compute.max(pa.compute.max_element_wise(tile.column("invoke_index"), tile.column("complete_index")))
         for _ in range(-(-n // _REPEATED)):
-            for batch in batches:
-                yield moved(batch, behind)
+            yield moved(tile, behind)
             # What is injected has numbers of its own, 10^4 from 10^12 on, of processes from 10^9, of tables from 10^6:
             # none of them is another one's by these steps.
             behind = behind.more(last.as_py() + 1, tile.num_rows, 10**6, 10**7, 3 * 10**5)

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 from frames_in_memory import engine_in_memory
 from growth import Growth, cost, measured, save
-from growth_histories import KINDS
+from growth_histories import JEPSEN, KINDS, OBJECTS
 
 from checkers.api import judge_source
 from checkers.engines import grouped, keyed, shuffle, spark
@@ -120,7 +120,7 @@ def test_the_histories_without_anomalies_are_valid(model: str, tmp_path: Path) -
     assert judge_source(open_source(place), model, LocalEngine(), CheckOptions()).valid is True
 
 
-@pytest.mark.parametrize("model", ("change-feed", "snapshot-reads", "kv-append"))
+@pytest.mark.parametrize("model", ("change-feed", "snapshot-reads", "kv-append", *OBJECTS, *JEPSEN))
 def test_a_repeated_history_has_the_anomalies_of_each_repetition_alone(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
