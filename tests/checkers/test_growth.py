@@ -37,8 +37,9 @@ LARGEST = 100_000_000
 CAMPAIGN = [(model, share) for model in KINDS for share in (0.0, 0.001, 0.01)]
 
 _MOST = 2.0
-_NOISE = {"told": 20_000, "peak": 20_000, "closure": 8_000, "read": 0}
-"""Bytes, or operations, that are there whatever is judged: growth below is noise."""
+_NOISE = {"told": 20_000, "peak": 300_000, "closure": 8_000, "read": 0}
+"""Bytes, or operations, that are there whatever is judged: growth below is noise. Of a peak it was seen to be as much
+as all of it, 0.2 MB of `stats`; where a byte were held for each operation it would be 100 MB."""
 
 _SHOWN = 4_000
 """Bytes that the driver may hold for each operation of an example, with its part of the explanation. A longer history
@@ -86,7 +87,7 @@ def test_what_grows_is_found_and_examples_are_granted_to_the_peak_alone() -> Non
     require_flat(found)
     for name, pair in (
         ("told", (22_000, 65_000)),
-        ("peak", (700_000, 4_200_000)),
+        ("peak", (700_000, 4_500_000)),
         ("closure", (1_000, 10_100)),
         ("read", (9, 19)),
         ("shown", (842, 842)),  # and the peak has no reason to grow
