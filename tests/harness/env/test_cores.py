@@ -141,10 +141,10 @@ def test_whoever_leaves_early_leaves_no_thread_at_work() -> None:
 
 def test_an_interrupt_waits_for_no_thread() -> None:
     program = """
-import sys, time
+import os, sys, time
 from harness.env.cores import in_order
 def work(part):
-    print("at it", flush=True)
+    os.write(1, b"at it\\n")  # in one piece: another thread writes too
     time.sleep(600)
 try:
     list(in_order(work, range(9), 2))
@@ -152,6 +152,9 @@ except KeyboardInterrupt:
     sys.exit(7)
 """
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None and process.stdout.readline() == "at it\n"
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 7
+        try:
+            assert process.stdout is not None and process.stdout.readline() == "at it\n"
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 7
+        finally:
+            process.kill()
