@@ -38,8 +38,8 @@ CAMPAIGN = [(model, share) for model in KINDS for share in (0.0, 0.001, 0.01)]
 
 _MOST = 2.0
 _NOISE = {"told": 20_000, "peak": 300_000, "closure": 8_000, "read": 0}
-"""Bytes, or operations, that are there whatever is judged: growth below is noise. Of a peak it was seen to be as much
-as all of it, 0.2 MB of `stats`; where a byte were held for each operation it would be 100 MB."""
+"""Bytes, or operations, that are there whatever is judged: growth below is noise. Of a peak it is
+what a process loads when it first judges so many, 0.3 MB of `stats`; a byte for each operation would be 100 MB."""
 
 _SHOWN = 4_000
 """Bytes that the driver may hold for each operation of an example, with its part of the explanation. A longer history
