@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
@@ -95,35 +96,41 @@ def cost(place: Path, model: str, engine: Engine) -> tuple[Verdict, float]:
 def corrupted(
     batches: Iterable[pa.RecordBatch], share: float, change: Callable[[Row], bool]
 ) -> Iterator[pa.RecordBatch]:
-    """Batches of which about that share of the operations is changed, evenly; `change` says whether it could."""
+    """Batches of which about that share of the operations has other micro-operations, evenly; `change` says whether it
+    could be changed, if not the next one is."""
     every, since = round(1 / share) if share else 0, 0
     for batch in batches:
         if not every:
             yield batch
             continue
-        chosen, rows = [], []
-        place = every - 1 - since % every
-        while place < batch.num_rows:
-            row = batch.slice(place, 1).to_pylist()[0]
-            if change(row):
-                chosen.append(place)
-                rows.append(row)
-                place += every
-            else:
-                place += 1
+        changed: dict[int, list[Row]] = {}
+        tried: set[int] = set()
+        places = list(range(every - 1 - since % every, batch.num_rows, every))
+        while places:
+            rows = batch.select(_LOOKED_AT).take(pa.array(places)).to_pylist()
+            could = [change(row) for row in rows]
+            changed |= {place: row["mops"] for place, row, done in zip(places, rows, could, strict=True) if done}
+            tried.update(places)
+            following = (place + 1 for place, done in zip(places, could, strict=True) if not done)
+            places = [place for place in following if place < batch.num_rows and place not in tried]
         since = (since + batch.num_rows) % every
-        yield _replaced(batch, chosen, rows)
+        yield _replaced(batch, changed)
 
 
-def _replaced(batch: pa.RecordBatch, places: list[int], rows: list[Row]) -> pa.RecordBatch:
-    if not places:
+_LOOKED_AT = ["type", "f", "process", "invoke_index", "mops"]
+
+
+def _replaced(batch: pa.RecordBatch, changed: dict[int, list[Row]]) -> pa.RecordBatch:
+    """The batch with other micro-operations at these places."""
+    if not changed:
         return batch
-    new = pa.RecordBatch.from_pylist(rows, schema=batch.schema)
-    both = pa.concat_batches([batch, new])
-    order = list(range(batch.num_rows))
-    for number, place in enumerate(places):
-        order[place] = batch.num_rows + number
-    return both.take(pa.array(order))
+    mops = batch.column("mops")
+    order = np.arange(batch.num_rows)
+    order[list(changed)] = batch.num_rows + np.arange(len(changed))
+    new = pa.array(list(changed.values()), type=mops.type)
+    return batch.set_column(
+        batch.schema.get_field_index("mops"), batch.schema.field("mops"), pa.concat_arrays([mops, new]).take(order)
+    )
 
 
 def unwritten(row: Row) -> bool:
