@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,7 +18,7 @@ import growth_histories
 import msgspec
 import pytest
 from frames_in_memory import engine_in_memory
-from growth import Growth, cost, measured, save
+from growth import Growth, corrupted, cost, measured, save, unwritten
 from growth_histories import JEPSEN, KINDS, OBJECTS
 
 from checkers.api import judge_source
@@ -112,6 +113,16 @@ def test_a_peak_that_is_there_twice_is_growth(
     monkeypatch.setattr(sys.modules[__name__], "measured", lambda *_: (told, Growth(peak=next(peaks))))
     found, _, _ = grown("stats", 0.0, 150, tmp_path, cast(SparkEngine, None), 1_000)
     assert found["peak"] == (210_000, most)
+
+
+def test_about_the_share_of_the_operations_is_corrupted_and_nothing_else_is_changed() -> None:
+    before = list(register_batches(RegisterShape(20_000, keys=20)))
+    after = list(corrupted(iter(before), 0.01, unwritten))
+    wrong = [mops[0]["value"] for batch in after for mops in batch.column("mops").to_pylist()]
+    assert 190 <= sum((value or 0) >= 10**15 for value in wrong) <= 200
+    assert [batch.drop_columns(["mops"]) for batch in after] == [batch.drop_columns(["mops"]) for batch in before]
+    places = [i for i, value in enumerate(wrong) if (value or 0) >= 10**15]
+    assert max(b - a for a, b in pairwise(places)) < 200
 
 
 def plain(verdict: Verdict) -> Any:
