@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from checkers.engines.api import Engine
 from checkers.explain.speaker import Speaker
@@ -12,9 +12,6 @@ from checkers.source import Source
 from checkers.verdict import Anomaly, Validity, Verdict
 
 Say: TypeAlias = Callable[[Speaker, Finding], str]
-
-_MOST_SHOWN: Final = 64
-"""Evidence shows at most so many micro-operations of an operation and elements of a list."""
 
 
 def conclude(
@@ -52,24 +49,10 @@ def explained(
     speaker = Speaker(source, source.operations([index for finding in findings for index in finding.ops]))
     by_class: dict[str, tuple[Anomaly, ...]] = {}
     for finding in findings:
-        ops = tuple(shortened(speaker.rows[index]) for index in dict.fromkeys(finding.ops) if index >= 0)
+        ops = tuple(speaker.rows[index] for index in dict.fromkeys(finding.ops) if index >= 0)
         anomaly = Anomaly(sentences[finding.anomaly](speaker, finding), source.told_key(finding.key), ops)
         by_class[finding.anomaly] = (*by_class.get(finding.anomaly, ()), anomaly)
     return by_class
-
-
-def shortened(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of evidence without what would fill pages; `left_out` counts the micro-operations or elements gone."""
-    mops = row["mops"] or []
-    left_out = max(0, len(mops) - _MOST_SHOWN)
-    shown = []
-    for mop in mops[:_MOST_SHOWN]:
-        values = mop["values"]
-        if values is not None and len(values) > _MOST_SHOWN:
-            left_out += len(values) - _MOST_SHOWN
-            mop = mop | {"values": values[:_MOST_SHOWN]}
-        shown.append(mop)
-    return row | {"mops": shown, "left_out": left_out} if left_out else row
 
 
 def thing(speaker: Speaker, kind: str, key: Key) -> str:

@@ -1,7 +1,9 @@
-"""Operations of evidence as people know them: foreign keys and values by the text that the history has for them."""
+"""Operations of evidence as people know them: foreign keys and values by the text that the history has for them, and
+without what would fill pages."""
 
 from __future__ import annotations
 
+from operator import is_
 from typing import Any, Final
 
 import msgspec
@@ -13,9 +15,13 @@ from harness.columns import FOREIGN_BASE
 
 _NUMBERS: Final = ("partition", "row", "column", "value", "expected")
 
+_MOST_SHOWN: Final = 64
+"""Evidence shows at most so many micro-operations of an operation and elements of a list."""
+
 
 def readable(verdict: Verdict, source: Source) -> Verdict:
-    """The same verdict, its operations without interned numbers."""
+    """The same verdict, its operations without interned numbers and shortened: `left_out` counts the micro-operations
+    and elements gone."""
     if not verdict.anomalies:
         return verdict
     anomalies = {name: tuple(_anomaly(found, source) for found in all) for name, all in verdict.anomalies.items()}
@@ -27,14 +33,23 @@ def _anomaly(anomaly: Anomaly, source: Source) -> Anomaly:
 
 
 def _operation(op: dict[str, Any], source: Source) -> dict[str, Any]:
-    mops = op.get("mops")
-    return op | {"mops": [_mop(mop, source) for mop in mops]} if mops else op
+    """The operation itself where it is readable as it is: evidence is not held twice."""
+    mops = op.get("mops") or []
+    lengths = [len(mop.get("values") or ()) for mop in mops[:_MOST_SHOWN]]
+    left_out = sum(max(0, length - _MOST_SHOWN) for length in (len(mops), *lengths))
+    told = [_mop(mop, source) for mop in mops[:_MOST_SHOWN]]
+    if left_out:
+        return op | {"mops": told, "left_out": left_out}
+    return op if all(map(is_, told, mops)) else op | {"mops": told}
 
 
 def _mop(mop: dict[str, Any], source: Source) -> dict[str, Any]:
-    told = mop | {name: _shown(mop[name], source) for name in _NUMBERS if name in mop}
+    told: dict[str, Any] = {name: _shown(mop[name], source) for name in _NUMBERS if name in mop}
     values = mop.get("values")
-    return told if values is None else told | {"values": [_shown(value, source) for value in values]}
+    if values is not None:
+        elements = [_shown(value, source) for value in values[:_MOST_SHOWN]]
+        told["values"] = values if len(elements) == len(values) and all(map(is_, elements, values)) else elements
+    return mop if all(value is mop[name] for name, value in told.items()) else mop | told
 
 
 def _shown(value: Any, source: Source) -> Any:

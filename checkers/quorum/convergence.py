@@ -19,7 +19,6 @@ from checkers.columns.mops import Columns
 from checkers.columns.spans import spread
 from checkers.engines.api import Engine
 from checkers.engines.grouped import SLICES, judge_mops
-from checkers.explain.conclude import shortened
 from checkers.explain.speaker import Speaker, listed
 from checkers.findings import Finding, Findings
 from checkers.options import CheckOptions
@@ -158,5 +157,5 @@ def _explained(speaker: Speaker, reading: Reading, finding: Finding) -> Anomaly:
         f"(of {facts['replicas']} that were read, the first by process {first['process']}'s read at "
         f"{speaker.when(finding.ops[0], 'invoke')})."
     )
-    ops = tuple(shortened(speaker.rows[index]) for index in dict.fromkeys(finding.ops))
+    ops = tuple(speaker.rows[index] for index in dict.fromkeys(finding.ops))
     return Anomaly(message, speaker.source.told_key(finding.key), ops)

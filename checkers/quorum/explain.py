@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
-from checkers.explain.conclude import shortened
 from checkers.explain.speaker import Speaker
 from checkers.findings import Finding, Key
 from checkers.quorum.kernel import LOST, MISSED, OLDER, RETURNED, TORN, TWOFOLD, UNWRITTEN
@@ -25,7 +24,7 @@ def explain_all(source: Source, findings: Sequence[Finding]) -> dict[str, tuple[
     speaker = Speaker(source, source.operations(indices, LEVEL_COLUMNS))
     explained: dict[str, tuple[Anomaly, ...]] = {}
     for finding in findings:
-        ops = tuple(shortened(speaker.rows[index]) for index in dict.fromkeys(finding.ops) if index >= 0)
+        ops = tuple(speaker.rows[index] for index in dict.fromkeys(finding.ops) if index >= 0)
         message, steps = _SENTENCES[finding.anomaly](speaker, finding)
         details = picture(speaker, finding.facts) if finding.anomaly == TORN else {}
         anomaly = Anomaly(message, source.told_key(finding.key), ops, steps, details)

@@ -1,0 +1,76 @@
+"""What verdicts show of the operations that refute a history."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkers.api import check
+from checkers.explain.evidence import readable
+from checkers.importers.detect import open_source
+from checkers.verdict import Anomaly, Verdict
+
+_ELEMENTS = 100
+_MOST = 64
+
+
+def _history(folder: Path, name: str, mops: list[str]) -> Path:
+    """Transactions one after the other, in Jepsen's words."""
+    lines = (
+        f"{{:type {kind}, :process {process}, :f :txn, :value [{value}], :index {2 * process + edge}}}"
+        for process, value in enumerate(mops)
+        for edge, kind in enumerate((":invoke", ":ok"))
+    )
+    path = folder / name
+    path.write_text("\n".join(lines))
+    return path
+
+
+def _refuted(folder: Path) -> Path:
+    """Two reads of a hundred elements that differ in the 81st; the second is the last of a hundred micro-operations."""
+    elements = [str(element) for element in range(1, _ELEMENTS + 1)]
+    swapped = [*elements[:80], elements[81], elements[80], *elements[82:]]
+    others = " ".join(f"[:r {key} []]" for key in range(1_000, 1_000 + _ELEMENTS - 1))
+    return _history(
+        folder,
+        "refuted.edn",
+        [
+            *(f"[:append 5 {element}]" for element in elements),
+            f"[:r 5 [{' '.join(elements)}]]",
+            f"{others} [:r 5 [{' '.join(swapped)}]]",
+        ],
+    )
+
+
+def test_long_transactions_and_lists_are_shown_in_part_and_told_in_full(tmp_path: Path) -> None:
+    verdict = check(_refuted(tmp_path), "list-append", engine="local")
+    assert verdict.valid is False
+    (anomaly,) = verdict.anomalies["incompatible-order"]
+    shown = {op["process"]: op for op in anomaly.ops}
+    one, other = shown[_ELEMENTS], shown[_ELEMENTS + 1]
+    assert one["mops"][0]["values"] == list(range(1, _MOST + 1)) and one["left_out"] == _ELEMENTS - _MOST
+    assert len(other["mops"]) == _MOST and other["left_out"] == _ELEMENTS - _MOST
+    assert "82" in anomaly.message and "81" in anomaly.message  # where they differ, which isn't among what is shown
+
+
+def test_all_evidence_is_shortened_whatever_model_shows_it(tmp_path: Path) -> None:
+    verdict = check(_refuted(tmp_path), "list-append", engine="local")
+    for anomalies in verdict.anomalies.values():
+        for op in (op for anomaly in anomalies for op in anomaly.ops):
+            assert len(op["mops"]) <= _MOST
+            assert all(len(mop["values"] or ()) <= _MOST for mop in op["mops"])
+
+
+def _mop(value: Any, values: list[Any] | None = None) -> dict[str, Any]:
+    return {"f": "r", "partition": 1, "row": 0, "column": 0, "value": value, "expected": None, "values": values}
+
+
+@pytest.mark.parametrize("mops", [[], None, [_mop(3)], [_mop(None, [1, 10**12])]])
+def test_an_operation_that_is_readable_is_not_copied(tmp_path: Path, mops: list[dict[str, Any]] | None) -> None:
+    """What is shown is held once: on Spark's driver it is all that grows, until there are examples of every class."""
+    op = {"op": 0, "mops": mops}
+    verdict = Verdict(False, "list-append", {"G0": (Anomaly("", None, (op,)),)}, {"G0": 1}, 1, engine="local")
+    told = readable(verdict, open_source(_refuted(tmp_path)))
+    assert told.anomalies["G0"][0].ops[0] is op
