@@ -46,7 +46,8 @@ def operation(op: Mapping[str, Any]) -> str:
     """What an operation of an anomaly did, from its micro-operations."""
     mops = op.get("mops")
     if isinstance(mops, list | tuple) and mops:
-        return "; ".join(micro_operation(mop) for mop in mops)
+        more = f"; … {op['left_out']:,} more" if op.get("left_out") else ""
+        return "; ".join(micro_operation(mop) for mop in mops) + more
     return str(op.get("f", "?"))
 
 
@@ -62,15 +63,16 @@ def micro_operation(mop: Any) -> str:
         return f"page of {key}{_bounds(mop.get('values'))}"
     if mop.get("values") is not None:
         value = list(mop["values"])
+    left_out = mop.get("left_out", 0)
     if f == "r":
-        return f"read {key} → {shown(value)}"
+        return f"read {key} → {shown(value, left_out)}"
     if f == "w":
-        return f"write {shown(value)} to {key}"
+        return f"write {shown(value, left_out)} to {key}"
     if f == "cas":
         return f"cas {key} from {shown(mop.get('expected'))} to {shown(value)}"
     if value is None:
         return f"{f} {key}"
-    return f"{f} {shown(value)} {PREPOSITIONS.get(str(f), 'to')} {key}"
+    return f"{f} {shown(value, left_out)} {PREPOSITIONS.get(str(f), 'to')} {key}"
 
 
 def _bounds(values: object) -> str:
@@ -88,12 +90,14 @@ def address(mop: Mapping[str, Any]) -> str:
     return words
 
 
-def shown(value: object) -> str:
-    """A value; `nil` for none, `[1 2 3]` for a list, of which a long one shows its ends."""
+def shown(value: object, left_out: int = 0) -> str:
+    """A value; `nil` for none, `[1 2 3]` for a list, of which a long one shows its ends; `left_out` elements of it are
+    not here, in its middle."""
     if isinstance(value, list | tuple):
         items = [shown(item) for item in value]
-        if len(items) > MOST_ITEMS:
-            items = [*items[:4], f"… {len(items) - MOST_ITEMS + 4} more …", *items[8 - MOST_ITEMS :]]
+        if left_out or len(items) > MOST_ITEMS:
+            more = len(items) - MOST_ITEMS + 4 + left_out
+            items = [*items[:4], f"… {more} more …", *items[8 - MOST_ITEMS :]]
         return f"[{' '.join(items)}]"
     return "nil" if value is None else str(value)
 

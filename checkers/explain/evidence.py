@@ -16,12 +16,12 @@ from harness.columns import FOREIGN_BASE
 _NUMBERS: Final = ("partition", "row", "column", "value", "expected")
 
 _MOST_SHOWN: Final = 64
-"""Evidence shows at most so many micro-operations of an operation and elements of a list."""
+"""Evidence shows at most so many micro-operations of an operation, and elements of a list: its first and last ones."""
 
 
 def readable(verdict: Verdict, source: Source) -> Verdict:
-    """The same verdict, its operations without interned numbers and shortened: `left_out` counts the micro-operations
-    and elements gone."""
+    """The same verdict, its operations without interned numbers and shortened: `left_out` of an operation counts the
+    micro-operations after those shown, `left_out` of a micro-operation the elements in the middle."""
     if not verdict.anomalies:
         return verdict
     anomalies = {name: tuple(_anomaly(found, source) for found in all) for name, all in verdict.anomalies.items()}
@@ -35,21 +35,22 @@ def _anomaly(anomaly: Anomaly, source: Source) -> Anomaly:
 def _operation(op: dict[str, Any], source: Source) -> dict[str, Any]:
     """The operation itself where it is readable as it is: evidence is not held twice."""
     mops = op.get("mops") or []
-    lengths = [len(mop.get("values") or ()) for mop in mops[:_MOST_SHOWN]]
-    left_out = sum(max(0, length - _MOST_SHOWN) for length in (len(mops), *lengths))
     told = [_mop(mop, source) for mop in mops[:_MOST_SHOWN]]
-    if left_out:
-        return op | {"mops": told, "left_out": left_out}
+    if len(mops) > _MOST_SHOWN:
+        return op | {"mops": told, "left_out": len(mops) - _MOST_SHOWN}
     return op if all(map(is_, told, mops)) else op | {"mops": told}
 
 
 def _mop(mop: dict[str, Any], source: Source) -> dict[str, Any]:
     told: dict[str, Any] = {name: _shown(mop[name], source) for name in _NUMBERS if name in mop}
-    values = mop.get("values")
-    if values is not None:
-        elements = [_shown(value, source) for value in values[:_MOST_SHOWN]]
-        told["values"] = values if len(elements) == len(values) and all(map(is_, elements, values)) else elements
-    return mop if all(value is mop[name] for name, value in told.items()) else mop | told
+    values = kept = mop.get("values") or []
+    if len(values) > _MOST_SHOWN:
+        kept = [*values[: _MOST_SHOWN // 2], *values[-_MOST_SHOWN // 2 :]]
+        told["left_out"] = len(values) - _MOST_SHOWN
+    elements = [_shown(value, source) for value in kept]
+    if kept is not values or not all(map(is_, elements, values)):
+        told["values"] = elements
+    return mop if all(name in mop and value is mop[name] for name, value in told.items()) else mop | told
 
 
 def _shown(value: Any, source: Source) -> Any:

@@ -11,6 +11,7 @@ from checkers.api import check
 from checkers.explain.evidence import readable
 from checkers.importers.detect import open_source
 from checkers.verdict import Anomaly, Verdict
+from results.words import operation
 
 _ELEMENTS = 100
 _MOST = 64
@@ -50,8 +51,12 @@ def test_long_transactions_and_lists_are_shown_in_part_and_told_in_full(tmp_path
     (anomaly,) = verdict.anomalies["incompatible-order"]
     shown = {op["process"]: op for op in anomaly.ops}
     one, other = shown[_ELEMENTS], shown[_ELEMENTS + 1]
-    assert one["mops"][0]["values"] == list(range(1, _MOST + 1)) and one["left_out"] == _ELEMENTS - _MOST
+    (read,) = one["mops"]
+    assert read["values"] == [*range(1, 33), *range(69, 101)] and read["left_out"] == _ELEMENTS - _MOST
+    assert operation(one) == "read key 5 → [1 2 3 4 … 88 more … 93 94 95 96 97 98 99 100]"
     assert len(other["mops"]) == _MOST and other["left_out"] == _ELEMENTS - _MOST
+    assert operation(other).endswith("read key 1063 → []; … 36 more")
+    assert "left_out" not in one and not any("left_out" in mop for mop in other["mops"])
     assert "82" in anomaly.message and "81" in anomaly.message  # where they differ, which isn't among what is shown
 
 
