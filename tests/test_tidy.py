@@ -226,6 +226,13 @@ def test_folders_of_tests_are_those_of_what_they_test() -> None:
     assert [name for name in sorted(names - {*NO_MIRROR}) if not (ROOT / name).is_dir()] == []
 
 
+def test_no_file_of_tests_has_the_name_of_another() -> None:
+    """Pytest imports them by name alone: two of one name stop the whole run, though each passes on its own."""
+    counts = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+    assert counts
+    assert [name for name, count in counts.items() if count > 1] == []
+
+
 DRAWS = ("tests/conftest.py", "tests/support/few_seeds.py")
 """Where it is said how many examples hypothesis draws."""
 
