@@ -3,6 +3,7 @@ without what would fill pages."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import is_
 from typing import Any, Final
 
@@ -15,13 +16,16 @@ from harness.columns import FOREIGN_BASE
 
 _NUMBERS: Final = ("partition", "row", "column", "value", "expected")
 
+_ADDRESS: Final = ("table", "partition", "row", "column")
+
 _MOST_SHOWN: Final = 64
-"""Evidence shows at most so many micro-operations of an operation, and elements of a list: its first and last ones."""
+"""Evidence shows at most so many micro-operations of an operation, those that the anomaly is about before others, and
+elements of a list, its first and last ones."""
 
 
 def readable(verdict: Verdict, source: Source) -> Verdict:
     """The same verdict, its operations without interned numbers and shortened: `left_out` of an operation counts the
-    micro-operations after those shown, `left_out` of a micro-operation the elements in the middle."""
+    micro-operations besides those shown, `left_out` of a micro-operation the elements in the middle."""
     if not verdict.anomalies:
         return verdict
     anomalies = {name: tuple(_anomaly(found, source) for found in all) for name, all in verdict.anomalies.items()}
@@ -29,16 +33,25 @@ def readable(verdict: Verdict, source: Source) -> Verdict:
 
 
 def _anomaly(anomaly: Anomaly, source: Source) -> Anomaly:
-    return msgspec.structs.replace(anomaly, ops=tuple(_operation(op, source) for op in anomaly.ops))
+    keys = [anomaly.key, *(step[name] for step in anomaly.steps for name in ("key", "seen_key") if name in step)]
+    return msgspec.structs.replace(anomaly, ops=tuple(_operation(op, keys, source) for op in anomaly.ops))
 
 
-def _operation(op: dict[str, Any], source: Source) -> dict[str, Any]:
+def _operation(op: dict[str, Any], keys: Sequence[Any], source: Source) -> dict[str, Any]:
     """The operation itself where it is readable as it is: evidence is not held twice."""
     mops = op.get("mops") or []
-    told = [_mop(mop, source) for mop in mops[:_MOST_SHOWN]]
     if len(mops) > _MOST_SHOWN:
+        told = [_mop(mop, source) for mop in _telling(mops, keys, source)]
         return op | {"mops": told, "left_out": len(mops) - _MOST_SHOWN}
+    told = [_mop(mop, source) for mop in mops]
     return op if all(map(is_, told, mops)) else op | {"mops": told}
+
+
+def _telling(mops: Sequence[dict[str, Any]], keys: Sequence[Any], source: Source) -> list[dict[str, Any]]:
+    """As many as are shown, in their order: those of the keys before others, and of each the first ones."""
+    told = [source.told_key([mop[name] or 0 for name in _ADDRESS]) for mop in mops]
+    chosen = sorted(range(len(mops)), key=lambda place: told[place] not in keys)[:_MOST_SHOWN]
+    return [mops[place] for place in sorted(chosen)]
 
 
 def _mop(mop: dict[str, Any], source: Source) -> dict[str, Any]:

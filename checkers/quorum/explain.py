@@ -91,9 +91,11 @@ def _torn(speaker: Speaker, finding: Finding) -> tuple[str, Steps]:
         message += ", which is older. One page shows a part of the write only."
     message += why_torn(speaker, finding.facts)
     if "kept" in finding.facts:
-        writer, kept = finding.facts["torn"], cell_words(speaker, finding.facts["kept"]["cell"])
-        return message, _cycle(speaker, reader, writer, f"only that deletion accounts for the absence of {there}", kept)
-    return message, _cycle(speaker, reader, writer, f"the read shows what {by} left in {here}", there)
+        writer, kept = finding.facts["torn"], finding.facts["kept"]["cell"]
+        sees, cells = f"only that deletion accounts for the absence of {there}", (lacking["cell"], kept)
+        return message, _cycle(speaker, reader, writer, sees, cells)
+    cells = (shown["cell"], lacking["cell"])
+    return message, _cycle(speaker, reader, writer, f"the read shows what {by} left in {here}", cells)
 
 
 def _torn_deletion(speaker: Speaker, facts: dict[str, Any]) -> str:
@@ -107,12 +109,13 @@ def _torn_deletion(speaker: Speaker, facts: dict[str, Any]) -> str:
     )
 
 
-def _cycle(speaker: Speaker, reader: int, writer: int, sees: str, there: str) -> Steps:
+def _cycle(speaker: Speaker, reader: int, writer: int, sees: str, cells: tuple[Sequence[int], Sequence[int]]) -> Steps:
     source, target = speaker.rows[writer]["op"], speaker.rows[reader]["op"]
-    lacks = f"the read shows {there} as it was before that write"
+    seen, lacking = (speaker.source.told_key(cell) for cell in cells)
+    lacks = f"the read shows {cell_words(speaker, cells[1])} as it was before that write"
     return (
-        {"source": source, "target": target, "kind": "wr", "why": sees},
-        {"source": target, "target": source, "kind": "rw", "why": lacks},
+        {"source": source, "target": target, "kind": "wr", "why": sees, "key": seen},
+        {"source": target, "target": source, "kind": "rw", "why": lacks, "key": lacking},
     )
 
 
@@ -151,7 +154,7 @@ def _older(speaker: Speaker, finding: Finding) -> tuple[str, Steps]:
     )
     if mine["value"] is None:
         message += " No deletion of that row accounts for its absence."
-    return message, _steps(speaker, reader, before, f"that read had shown {seen} in {where}", where)
+    return message, _steps(speaker, reader, before, f"that read had shown {seen} in {where}", mine["cell"])
 
 
 _BOUND: Final = (
@@ -173,14 +176,17 @@ def _missing(speaker: Speaker, finding: Finding) -> tuple[str, Steps]:
         message += " What was deleted is back."
     elif mine["value"] is None:
         message += " No later deletion of that row accounts for its absence."
-    return message, _steps(speaker, reader, writer, f"{by} {_did(speaker, written)} in {where}", where)
+    return message, _steps(speaker, reader, writer, f"{by} {_did(speaker, written)} in {where}", mine["cell"])
 
 
-def _steps(speaker: Speaker, reader: int, before: int, did: str, where: str) -> Steps:
+def _steps(speaker: Speaker, reader: int, before: int, did: str, cell: Sequence[int]) -> Steps:
     source, target = speaker.rows[before]["op"], speaker.rows[reader]["op"]
+    over = f"it was over before the read began; {did}"
+    lacks = f"the read shows {cell_words(speaker, cell)} as it was before"
+    about = {"key": speaker.source.told_key(cell)}
     return (
-        {"source": source, "target": target, "kind": "realtime", "why": f"it was over before the read began; {did}"},
-        {"source": target, "target": source, "kind": "rw", "why": f"the read shows {where} as it was before"},
+        {"source": source, "target": target, "kind": "realtime", "why": over} | about,
+        {"source": target, "target": source, "kind": "rw", "why": lacks} | about,
     )
 
 

@@ -49,9 +49,10 @@ def _torn(speaker: Speaker, finding: Finding) -> tuple[str, tuple[dict[str, Any]
     sees = f"the read shows {_value(speaker, shown)} of {here}, which {by} wrote"
     lacks = f"the read shows {_value(speaker, lacking)} of {there}, which {by} replaced by {wrote}"
     source, target = speaker.rows[writer]["op"], speaker.rows[reader]["op"]
+    seen, lacking_key = (speaker.source.told_key(told["cell"]) for told in (shown, lacking))
     steps = (
-        {"source": source, "target": target, "kind": "wr", "why": sees},
-        {"source": target, "target": source, "kind": "rw", "why": lacks},
+        {"source": source, "target": target, "kind": "wr", "why": sees, "key": seen},
+        {"source": target, "target": source, "kind": "rw", "why": lacks, "key": lacking_key},
     )
     return f"{first} {_order(speaker, finding)}", steps
 

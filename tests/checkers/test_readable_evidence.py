@@ -55,8 +55,8 @@ def test_long_transactions_and_lists_are_shown_in_part_and_told_in_full(tmp_path
     assert read["values"] == [*range(1, 33), *range(69, 101)] and read["left_out"] == _ELEMENTS - _MOST
     assert operation(one) == "read key 5 → [1 2 3 4 … 88 more … 93 94 95 96 97 98 99 100]"
     assert len(other["mops"]) == _MOST and other["left_out"] == _ELEMENTS - _MOST
-    assert operation(other).endswith("read key 1063 → []; … 36 more")
-    assert "left_out" not in one and not any("left_out" in mop for mop in other["mops"])
+    assert operation(other).endswith(f"read key 1062 → []; {operation(one)}; … 36 more")
+    assert "left_out" not in one and [mop.get("left_out") for mop in other["mops"]] == [None] * 63 + [36]
     assert "82" in anomaly.message and "81" in anomaly.message  # where they differ, which isn't among what is shown
 
 
@@ -66,6 +66,38 @@ def test_all_evidence_is_shortened_whatever_model_shows_it(tmp_path: Path) -> No
         for op in (op for anomaly in anomalies for op in anomaly.ops):
             assert len(op["mops"]) <= _MOST
             assert all(len(mop["values"] or ()) <= _MOST for mop in op["mops"])
+
+
+def test_a_long_transaction_of_a_cycle_shows_what_the_cycle_is_about(tmp_path: Path) -> None:
+    """Two transactions that miss each other's writes, each among many reads of other keys."""
+    padding = [" ".join(f"[:r {key} []]" for key in range(first, first + _ELEMENTS)) for first in (1_000, 2_000)]
+    value = "{{:type {}, :process {}, :f :txn, :value [{}], :index {}}}"
+    mops = [f"{padding[0]} [:r 5 []] [:append 6 1]", f"{padding[1]} [:r 6 []] [:append 5 1]"]
+    later = "[:r 5 [1]] [:r 6 [1]]"
+    events = [(":invoke", 0), (":invoke", 1), (":ok", 0), (":ok", 1), (":invoke", 2), (":ok", 2)]
+    path = tmp_path / "skew.edn"
+    lines = (value.format(kind, of, [*mops, later][of], index) for index, (kind, of) in enumerate(events))
+    path.write_text("\n".join(lines))
+    verdict = check(path, "list-append", engine="local")
+    assert verdict.valid is False
+    (anomaly,) = verdict.anomalies["G2-item"]
+    for op in anomaly.ops:
+        assert len(op["mops"]) == _MOST and op["left_out"] == _ELEMENTS + 2 - _MOST
+        assert {mop["partition"] for mop in op["mops"][-2:]} == {5, 6}
+        first = op["mops"][0]["partition"]
+        assert [mop["partition"] for mop in op["mops"][:-2]] == list(range(first, first + _MOST - 2))
+
+
+def test_a_long_transaction_shows_what_it_was_seen_by(tmp_path: Path) -> None:
+    """A transaction that saw one of two writes, at the end of many reads."""
+    others = " ".join(f"[:r {key} nil]" for key in range(1_000, 1_000 + _ELEMENTS))
+    history = _history(tmp_path, "seen.edn", ["[:w 5 1] [:w 6 1]", f"{others} [:r 5 1] [:r 6 nil]"])
+    verdict = check(history, "isolation", engine="local")
+    ((anomaly,),) = verdict.anomalies.values()
+    step = anomaly.steps[0]
+    assert (step["key"], step["seen_key"]) == (6, 5)
+    (reader,) = (op for op in anomaly.ops if op["op"] == 1)
+    assert len(reader["mops"]) == _MOST and [mop["partition"] for mop in reader["mops"][-2:]] == [5, 6]
 
 
 def _mop(value: Any, values: list[Any] | None = None) -> dict[str, Any]:

@@ -57,6 +57,18 @@ def test_timestamps_order_writes_whichever_was_acknowledged_first(verdict):
     assert set(verdict((W1, W2, OTHER, torn), "durable-rows").counts) == {"lost-write"}
 
 
+def test_of_a_wide_page_the_torn_rows_are_shown(verdict):
+    """A hundred rows are before the one that is older: evidence shows 64 micro-operations of an operation."""
+    before, others = (tuple(((row, 0), value) for row in range(4, 104)) for value in (7, 8))
+    first, second = write(0, 90, (*before, (A, 1), (B, 2))), write(2, 100, (*others, (A, 3), (B, 4)))
+    torn = verdict((first, second, read(4, (*others, (A, 3), (B, 2)))), "write-atomicity")
+    (anomaly,) = torn.anomalies["torn-read"]
+    assert [step["key"] for step in anomaly.steps] == [[0, 0, 4, 0], [0, 0, 1, 0]]
+    for op in anomaly.ops:
+        assert len(op["mops"]) == 64 and op["left_out"] == 38
+        assert [(mop["row"], mop["column"]) for mop in (op["mops"][0], op["mops"][-1])] == [(4, 0), B]
+
+
 def test_a_write_of_unknown_outcome_is_seen_whole_or_not_at_all(verdict):
     unknown = write(2, 150, ((A, 7), (B, 8)), status="info")
     unheard = replace(unknown, end=None)
