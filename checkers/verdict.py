@@ -54,7 +54,8 @@ class Anomaly(msgspec.Struct, frozen=True, omit_defaults=True):
     (dicts with op, process, f, mops, invoke_index, complete_index, invoke_time, complete_time, node), where `left_out`
     counts what an operation or micro-operation has besides (`checkers.explain.evidence`); `steps` are the
     edges of a cycle, in order, each with `source` and `target` (op ids), `kind` (ww, wr, rw, process, realtime, …),
-    `why`, a sentence, and the `key` that it is about, if it is about one that `key` doesn't name.
+    `why`, a sentence, and where they are about several objects its `key` (of `isolation` also `seen_key`, by which
+    the source was seen).
 
     `details` is what a drawing needs beyond that. Of a search that got stuck: `stuck`, the op that can't go next;
     `before` and `open`, the ops that completed before the window and those open in it; `states`, what may be at that

@@ -10,13 +10,15 @@ from typing import Any, Final
 import msgspec
 
 from checkers.columns.codes import NIL
+from checkers.explain.speaker import key_in
 from checkers.source import Source
 from checkers.verdict import Anomaly, Verdict
 from harness.columns import FOREIGN_BASE
 
 _NUMBERS: Final = ("partition", "row", "column", "value", "expected")
 
-_ADDRESS: Final = ("table", "partition", "row", "column")
+_OF_MANY_ROWS: Final = ("page", "delete")
+"""Micro-operations that state bounds of rows, which may be what the anomaly is about, whichever row that is."""
 
 _MOST_SHOWN: Final = 64
 """Evidence shows at most so many micro-operations of an operation, those that the anomaly is about before others, and
@@ -48,9 +50,9 @@ def _operation(op: dict[str, Any], keys: Sequence[Any], source: Source) -> dict[
 
 
 def _telling(mops: Sequence[dict[str, Any]], keys: Sequence[Any], source: Source) -> list[dict[str, Any]]:
-    """As many as are shown, in their order: those of the keys before others, and of each the first ones."""
-    told = [source.told_key([mop[name] or 0 for name in _ADDRESS]) for mop in mops]
-    chosen = sorted(range(len(mops)), key=lambda place: told[place] not in keys)[:_MOST_SHOWN]
+    """As many as are shown, in their order: those of the keys and bounds before others, the first ones of each."""
+    about = [mop["f"] in _OF_MANY_ROWS or source.told_key(key_in(mop)) in keys for mop in mops]
+    chosen = sorted(range(len(mops)), key=lambda place: not about[place])[:_MOST_SHOWN]
     return [mops[place] for place in sorted(chosen)]
 
 

@@ -154,7 +154,7 @@ def _older(speaker: Speaker, finding: Finding) -> tuple[str, Steps]:
     )
     if mine["value"] is None:
         message += " No deletion of that row accounts for its absence."
-    return message, _steps(speaker, reader, before, f"that read had shown {seen} in {where}", mine["cell"])
+    return message, _steps(speaker, reader, before, f"that read had shown {seen} in {where}", where)
 
 
 _BOUND: Final = (
@@ -176,17 +176,14 @@ def _missing(speaker: Speaker, finding: Finding) -> tuple[str, Steps]:
         message += " What was deleted is back."
     elif mine["value"] is None:
         message += " No later deletion of that row accounts for its absence."
-    return message, _steps(speaker, reader, writer, f"{by} {_did(speaker, written)} in {where}", mine["cell"])
+    return message, _steps(speaker, reader, writer, f"{by} {_did(speaker, written)} in {where}", where)
 
 
-def _steps(speaker: Speaker, reader: int, before: int, did: str, cell: Sequence[int]) -> Steps:
+def _steps(speaker: Speaker, reader: int, before: int, did: str, where: str) -> Steps:
     source, target = speaker.rows[before]["op"], speaker.rows[reader]["op"]
-    over = f"it was over before the read began; {did}"
-    lacks = f"the read shows {cell_words(speaker, cell)} as it was before"
-    about = {"key": speaker.source.told_key(cell)}
     return (
-        {"source": source, "target": target, "kind": "realtime", "why": over} | about,
-        {"source": target, "target": source, "kind": "rw", "why": lacks} | about,
+        {"source": source, "target": target, "kind": "realtime", "why": f"it was over before the read began; {did}"},
+        {"source": target, "target": source, "kind": "rw", "why": f"the read shows {where} as it was before"},
     )
 
 

@@ -69,6 +69,17 @@ def test_of_a_wide_page_the_torn_rows_are_shown(verdict):
         assert [(mop["row"], mop["column"]) for mop in (op["mops"][0], op["mops"][-1])] == [(4, 0), B]
 
 
+def test_of_a_wide_write_its_deletion_is_shown(verdict):
+    """It deletes what a page still shows, after all its puts."""
+    puts = tuple(((row, 0), 7) for row in range(4, 104))
+    w1, w2 = write(0, 90, ((B, 1), (C, 2))), write(2, 100, puts, gone=((1, 2),))
+    torn = verdict((w1, w2, read(4, (*puts, (B, 1)), bounds=((1, 103, None, None),))), "write-atomicity")
+    (anomaly,) = torn.anomalies["torn-read"]
+    shown = {op["op"]: [mop["f"] for mop in op["mops"]] for op in anomaly.ops}
+    assert shown[1] == ["w"] * 63 + ["delete"]
+    assert shown[2].count("page") == 1
+
+
 def test_a_write_of_unknown_outcome_is_seen_whole_or_not_at_all(verdict):
     unknown = write(2, 150, ((A, 7), (B, 8)), status="info")
     unheard = replace(unknown, end=None)
