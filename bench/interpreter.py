@@ -11,13 +11,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from harness.failures import FailureLog
 from harness.generators import Chance, Context, clients, draw, invoke, limit, mix, stagger
 from harness.history.journal import JournalWriter
-from harness.history.recorder import Recorder
-from harness.interpreter import ProcessIds, interpret
-from harness.ops import Op, read, write
-from harness.real.clock import RealClock
+from harness.history.ops import Op, read, write
+from harness.ports.real.clock import RealClock
+from harness.run.interpreter import ProcessIds, interpret
+from harness.run.recorder import Recorder
+from harness.verdict.failures import FailureLog
 
 
 class NoOpClient:

@@ -61,7 +61,7 @@ class CatchesUp(Protocol):
 
     async def await_recovered(self, patience_s: float) -> None:
         """Wait until the whole database serves its clients, `patience_s` since it came nearer to that than ever, and at
-        most `harness.nearing.LONGEST` times that; raises TimeoutError."""
+        most `harness.run.repair_progress.LONGEST` times that; raises TimeoutError."""
 
 
 @runtime_checkable

@@ -8,10 +8,10 @@ from enum import StrEnum
 from itertools import accumulate
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
-from harness.failpoints import Action
-from harness.invariants import Examination, InvariantsRecord
-from harness.ops import Op
-from harness.ports import Clock
+from harness.history.ops import Op
+from harness.ports.api import Clock
+from harness.ports.failpoints import Action
+from harness.verdict.invariants import Examination, InvariantsRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ class Armable(Protocol):
     """The power of a database with the capability `failpoint`: its processes act at named points of their code.
 
     Its points are where moments can be made long enough to act in, between what is received and what is durable, and
-    where steps that must be atomic can be broken off. What can happen there says `harness.failpoints.Action`.
+    where steps that must be atomic can be broken off. What can happen there says `harness.ports.failpoints.Action`.
     """
 
     @property
@@ -210,7 +210,7 @@ class Armable(Protocol):
     async def arm(
         self, node: str, point: str, action: Action, group: str = "", times: int = 1, seconds: float = 0.0
     ) -> bool:
-        """Have the node's process act there, see `harness.failpoints.Arming`; False: it has not answered.
+        """Have the node's process act there, see `harness.ports.failpoints.Arming`; False: it has not answered.
 
         It may have acted all the same: a process that stops or ends there does not answer any more (see `acted`).
 
@@ -441,7 +441,7 @@ class PacketShaping(Protocol):
     ) -> Mapping[tuple[str, str], ProbeFlow]:
         """What becomes of `count` datagrams of `size` bytes that are sent over each link in the next `over_s` seconds.
 
-        They are waited for up to a second after that (`harness.flow_wait`).
+        They are waited for up to a second after that (`harness.ports.flows`).
         """
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from harness.generators.chance import Chance, child
 from harness.generators.core import invoke
-from harness.ops import Op
+from harness.history.ops import Op
 
 STEP_NAMES = {
     "partition": ("start-partition", "stop-partition"),

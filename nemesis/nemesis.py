@@ -20,10 +20,10 @@ from random import Random
 from typing import Any
 
 from harness.errors import HarnessError
-from harness.leaderships import Led
-from harness.ops import Op
+from harness.history.ops import Op
 from harness.protocols import Database, Environment
-from harness.strain import strain_of
+from harness.run.overload import strain_of
+from harness.verdict.leaderships import Led
 from nemesis.injectors import Injectors
 from nemesis.kinds.api import Action, FaultKind, FaultPlan, Moment
 from nemesis.observe import DatabaseObserver, Observation, Sight
@@ -114,7 +114,7 @@ class FaultNemesis:
 
     @property
     def worn_off_ns(self) -> int:
-        """See `harness.wear.WearsOff`."""
+        """See `harness.run.after_effects.WearsOff`."""
         return self._injectors.worn_off_ns
 
     def _blame(self, report: dict[str, Any], gone: Observation) -> None:

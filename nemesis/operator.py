@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from harness.errors import IndefiniteError
-from harness.nearing import Nearing, entries_lacked
 from harness.protocols import GroupStatus, ProcessState, Reconfigurable, node_of
+from harness.run.repair_progress import Nearing, entries_lacked
 from nemesis.observe import DatabaseObserver
 from nemesis.view import Leader, View, names
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from harness.generators.chance import Chance, child
 from harness.generators.core import PENDING, Context, Generator, Step, draw, fill, invoke
-from harness.ops import Op, cas, read, write
+from harness.history.ops import Op, cas, read, write
 from workloads.api import Option, Options, Workload
 
 RECENT = 64  # times served that are remembered to be looked at

@@ -51,8 +51,8 @@ from cluster.wire.messages import (
     encode,
 )
 from harness.errors import DefiniteError, HarnessError, IndefiniteError
-from harness.ops import CellAddress
-from harness.ports import Ports
+from harness.history.ops import CellAddress
+from harness.ports.api import Ports
 from harness.protocols import ELSEWHERE
 
 ReplyType = TypeVar("ReplyType")

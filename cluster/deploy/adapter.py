@@ -15,8 +15,8 @@ from cluster.health.facts import SCHEMA_VERSIONS
 from cluster.store.cells import Value
 from cluster.wire.messages import Column, Done, StatusReply
 from harness.errors import DefiniteError, HarnessError, IndefiniteError, UserError
-from harness.ops import Mop, Op
-from harness.ports import Ports
+from harness.history.ops import Mop, Op
+from harness.ports.api import Ports
 from harness.protocols import GroupStatus, NodeStatus, node_of
 
 DATABASE_NAME = "assay-cluster"

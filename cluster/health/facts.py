@@ -19,10 +19,10 @@ from cluster.wire.messages import (
     TabletLocation,
     TabletServersReply,
 )
-from harness.asking import insist
 from harness.errors import DefiniteError, IndefiniteError
-from harness.nearing import lacked_by_all
 from harness.protocols import GroupStatus, Node, NodeStatus, node_of
+from harness.run.asking import insist
+from harness.run.repair_progress import lacked_by_all
 
 Statuses = Mapping[str, NodeStatus | None]
 

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from cluster.client.client import ClusterClient
 from cluster.health.check import ClusterReport, HealthRow, examine
 from cluster.health.facts import collect
-from harness.nearing import Nearing
-from harness.ports import Clock
+from harness.ports.api import Clock
 from harness.protocols import Node, NodeStatus
+from harness.run.repair_progress import Nearing
 
 LOOK_GAP_S = 0.25
 

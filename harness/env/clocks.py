@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.env.agents import Agents
 from harness.env.ssh import Conversation, SshFleet, SshHost
-from harness.ports import Clock
+from harness.ports.api import Clock
 from harness.protocols import Skew
 
 AGENT_SOURCE = Path(__file__).parent / "clock_agent.py"

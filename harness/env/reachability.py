@@ -15,7 +15,7 @@ from harness.env.agents import Agents
 from harness.env.daemon import Daemon, parse_state, state_question
 from harness.env.ssh import Conversation, SshFleet, SshHost
 from harness.errors import HarnessError
-from harness.flow_wait import LOOK_S, WAIT_S, FlowWait
+from harness.ports.flows import LOOK_S, WAIT_S, FlowWait
 from harness.protocols import CLIENTS, ProbeFlow, ProcessState
 
 AGENT_SOURCE = Path(__file__).parent / "probe_agent.py"

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from harness.generators.chance import Chance
 from harness.generators.core import DONE, EMPTY, Context, Generator, Pending, Source, Step, lift
-from harness.ops import Op
+from harness.history.ops import Op
 
 
 class Mix(msgspec.Struct, frozen=True):

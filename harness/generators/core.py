@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from harness.generators.chance import Chance, child
-from harness.ops import NEMESIS_PROCESS, Mop, Op
+from harness.history.ops import NEMESIS_PROCESS, Mop, Op
 
 NANOS_PER_SECOND = 1_000_000_000
 

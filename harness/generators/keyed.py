@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from harness.generators.chance import Chance
 from harness.generators.core import DONE, PENDING, Context, Generator, Pending, Source, Step, lift
-from harness.ops import Op
+from harness.history.ops import Op
 
 MakeForKey = Callable[[int], Source]
 """The operations of one key. Must be pure."""

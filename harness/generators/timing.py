@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from harness.generators.chance import Chance
 from harness.generators.core import DONE, EMPTY, Context, Generator, Pending, Source, Step, lift, nanos
-from harness.ops import Op
+from harness.history.ops import Op
 
 _UNSET_NS = -1
 _CATCH_UP_NS = 50_000_000

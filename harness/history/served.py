@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from harness.errors import UserError
+from harness.history.ops import Op
 from harness.history.saved import open_saved
 from harness.history.table import batches
-from harness.ops import Op
-from harness.recovery import Served, Times
+from harness.verdict.recovery import Served, Times
 
 _COLUMNS = ["process", "phase", "type", "invoke_time", "complete_time", "mops.list.element.partition"]
 

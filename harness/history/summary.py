@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from harness.errors import UserError
+from harness.history.ops import Op
 from harness.history.saved import open_saved
 from harness.history.table import pairs
-from harness.ops import Op
 from harness.protocols import ELSEWHERE
 
 _COLUMNS = ["process", "phase", "f", "type", "invoke_time", "node", "error_class"]

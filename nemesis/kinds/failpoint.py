@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, ClassVar
 
 from harness.errors import HarnessError
-from harness.failpoints import Action
+from harness.ports.failpoints import Action
 from harness.protocols import Armable, Database, Failpoint, Node, ProcessState
 from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Names, Setting, Variant
 from nemesis.observe import DatabaseObserver, Sight

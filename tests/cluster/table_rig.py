@@ -11,8 +11,8 @@ from cluster.deploy.layout import Layout
 from cluster.failpoints import FAILPOINTS, TSERVER
 from cluster.wire.messages import WIRE_VERSION
 from harness.env.sim import SimEnvironment
-from harness.ops import CellAddress
-from harness.sim.world import World
+from harness.history.ops import CellAddress
+from harness.ports.sim.world import World
 
 KNOBS = Knobs(snapshot_entries=10, retained_entries=0, log_segment_bytes=2_000)
 

@@ -31,8 +31,8 @@ from cluster.wire.messages import (
 )
 from cluster.wire.operating import ChangeMasters
 from harness.errors import IndefiniteError
-from harness.ops import CellAddress
-from harness.ports import CallLost, Refused, Unreachable
+from harness.history.ops import CellAddress
+from harness.ports.api import CallLost, Refused, Unreachable
 from tests.cluster.table_rig import TableRig, play
 
 QUORUM_KINDS = get_args(QuorumRequest)

@@ -25,8 +25,8 @@ from cluster.wire.messages import WIRE_VERSION, Cell, RequestId
 from cluster.wire.rows import ChangeRow, GetRow, RowChangeKind, ScanRows, TypedRowsReply
 from harness.env.sim import SimEnvironment
 from harness.errors import DefiniteError
-from harness.ops import CellAddress
-from harness.sim.world import World
+from harness.history.ops import CellAddress
+from harness.ports.sim.world import World
 
 BASE = (Column(0, "k", "int64", False, None, True), Column(1, "a", "int64"), Column(2, "b", "int64", False, 7))
 

@@ -15,9 +15,9 @@ from cluster.deploy.readiness import leaders, ready_timeout_s
 from harness.env.docker.environment import DockerEnvironment
 from harness.env.ssh import Conversation
 from harness.errors import DefiniteError, IndefiniteError
-from harness.ops import CellAddress, Mop, Op
+from harness.history.ops import CellAddress, Mop, Op
+from harness.ports.real.clock import RealClock
 from harness.protocols import Client, DiskState, Node
-from harness.real.clock import RealClock
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness.errors import DefiniteError, HarnessError
-from harness.ops import cas, read, write
+from harness.history.ops import cas, read, write
 from harness.protocols import ProcessState
 from tests.docker.shared_cluster import WRITES, Cluster
 

@@ -19,7 +19,7 @@ from harness.env.docker import environment as environments
 from harness.env.docker.abilities import PROBE_COMMAND
 from harness.env.docker.engine import RUN_LABEL
 from harness.env.docker.environment import DockerEnvironment
-from harness.ops import Op
+from harness.history.ops import Op
 from nemesis.faults import Kill
 from tests import honest_runs as honest
 from tests.docker.test_docker_behind_our_back import Somebody

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from harness.errors import HarnessError
-from harness.failpoints import SYNC, Action
-from harness.leaderships import Leaderships
+from harness.ports.failpoints import SYNC, Action
 from harness.protocols import (
     CLIENTS,
     Client,
@@ -28,6 +27,7 @@ from harness.protocols import (
     ProcessState,
     Skew,
 )
+from harness.verdict.leaderships import Leaderships
 from nemesis.kinds.packets import DRAWS
 
 NODES = tuple(Node(f"m{i}", "master", f"z{i}") for i in (1, 2, 3)) + tuple(

@@ -9,7 +9,7 @@ import pytest
 from fake_cluster import FakeDatabase
 from test_nemesis_life_cycle import START_NS, Stand
 
-from harness.ops import Op
+from harness.history.ops import Op
 from harness.protocols import ProcessState
 
 

@@ -11,7 +11,7 @@ import pytest
 from fake_cluster import GROUPS, FakeDatabase, FakeEnvironment
 
 from harness.errors import HarnessError
-from harness.ops import Op
+from harness.history.ops import Op
 from harness.protocols import CLIENTS, DiskState, NodeStatus, ProcessState
 from nemesis.injectors import Injectors
 from nemesis.kinds.api import Claims

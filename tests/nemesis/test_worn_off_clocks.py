@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from harness.ops import Op
-from harness.wear import MOST_S, wear_s
+from harness.history.ops import Op
+from harness.run.after_effects import MOST_S, wear_s
 from nemesis.nemesis import FaultNemesis
 from nemesis.view import DEFAULT_CLOCK_OFFSET_NS
 from tests.nemesis.fake_cluster import FakeDatabase, FakeEnvironment

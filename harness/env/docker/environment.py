@@ -30,9 +30,9 @@ from harness.env.docker.machines import (
 from harness.env.reachability import ReachabilityProbe, own_address
 from harness.env.ssh import Gone, SshFleet, SshHost, SshTarget, make_key
 from harness.errors import HarnessError
-from harness.ports import Clock
+from harness.ports.api import Clock
 from harness.protocols import CLIENTS, Impairment, Node, ProbeFlow, ProcessState, Skew
-from harness.strain import of_this_machine
+from harness.run.overload import of_this_machine
 
 T = TypeVar("T")
 
@@ -87,7 +87,7 @@ class DockerEnvironment:
         self._losing: dict[str, dict[str, float] | None] = {}
 
     def strain(self) -> str | None:
-        """`harness.strain.Strained`: containers share this machine."""
+        """`harness.run.overload.Strained`: containers share this machine."""
         return of_this_machine()
 
     @property

@@ -33,9 +33,9 @@ from cluster.wire.messages import (
     encode,
 )
 from harness.errors import DefiniteError, IndefiniteError
-from harness.ops import CellAddress
-from harness.ports import Peer, Ports
-from harness.sim.world import World
+from harness.history.ops import CellAddress
+from harness.ports.api import Peer, Ports
+from harness.ports.sim.world import World
 
 Answer: TypeAlias = Callable[[Request], Reply]
 

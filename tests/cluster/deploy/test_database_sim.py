@@ -15,9 +15,9 @@ from cluster.invariants.watch import NO_PANIC
 from cluster.tserver.server import TabletServer
 from cluster.wire.peers import PeerStreams
 from harness.errors import DefiniteError, UserError
-from harness.ops import CellAddress, Mop, Op, read, write
+from harness.history.ops import CellAddress, Mop, Op, read, write
+from harness.ports.sim.world import World
 from harness.protocols import Client, Database, ProcessState
-from harness.sim.world import World
 from tests.cluster.cluster_rig import ClusterRig, play_cluster
 from tests.support.few_seeds import few_of
 

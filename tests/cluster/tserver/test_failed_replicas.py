@@ -21,7 +21,7 @@ from cluster.wire.messages import (
     Reply,
     StatusReply,
 )
-from harness.ports import CallLost, Unreachable
+from harness.ports.api import CallLost, Unreachable
 from harness.protocols import ProcessState
 from tests.cluster.tserver.tserver_rig import NAMES, TserverRig, create_on, simulate
 
