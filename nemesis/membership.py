@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from harness.protocols import node_of
+from harness.ports.api import node_of
 from harness.run.repair_progress import LONGEST, Nearing
 from nemesis.elections import candidate, served
 from nemesis.faults import NO_CUT, Bounce, Change, Hold, NetworkPartition, Restart

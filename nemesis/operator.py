@@ -12,7 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from harness.errors import IndefiniteError
-from harness.protocols import GroupStatus, ProcessState, Reconfigurable, node_of
+from harness.ports.api import node_of
+from harness.ports.machines import ProcessState
+from harness.protocols import GroupStatus, Reconfigurable
 from harness.run.repair_progress import Nearing, entries_lacked
 from nemesis.observe import DatabaseObserver
 from nemesis.view import Leader, View, names

@@ -8,8 +8,8 @@ from typing import TypeAlias
 from cluster.client.client import ClusterClient
 from cluster.master.records import TableState, TabletState
 from harness.errors import DefiniteError, IndefiniteError
-from harness.ports.api import Clock
-from harness.protocols import GroupStatus, Node, NodeStatus, node_of
+from harness.ports.api import Clock, node_of
+from harness.protocols import GroupStatus, Node, NodeStatus
 from harness.run.repair_progress import Nearing, lacked_by_all
 
 Statuses: TypeAlias = Mapping[str, NodeStatus | None]

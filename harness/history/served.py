@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -13,9 +15,21 @@ from harness.errors import UserError
 from harness.history.ops import Op
 from harness.history.saved import open_saved
 from harness.history.table import batches
-from harness.verdict.recovery import Served, Times
+
+Times = npt.NDArray[np.int64]
 
 _COLUMNS = ["process", "phase", "type", "invoke_time", "complete_time", "mops.list.element.partition"]
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The client operations of a run's load: when each was invoked and completed (ns; one that never did: at the end),
+    whether it succeeded, and the group of its key."""
+
+    invoked_ns: Times
+    completed_ns: Times
+    ok: npt.NDArray[np.bool_]
+    group: Times
 
 
 def served_in_parquet(path: Path, phase: str, groups: int, end_ns: int) -> Served:

@@ -9,11 +9,10 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from harness.errors import UserError
+from harness.errors import ELSEWHERE, UserError
 from harness.history.ops import Op
 from harness.history.saved import open_saved
 from harness.history.table import pairs
-from harness.protocols import ELSEWHERE
 
 _COLUMNS = ["process", "phase", "f", "type", "invoke_time", "node", "error_class"]
 _COLUMNS += ["mops.list.element.table", "mops.list.element.partition"]

@@ -1,8 +1,10 @@
-"""How long the datagrams of a probe's flow are waited for: no longer once all are there, or no more come."""
+"""Flows of datagrams by which a probe looks at a link: how long they are waited for, and what became of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 
 WAIT_S = 1.0
 """They are waited for so long at most, after the last was sent."""
@@ -34,3 +36,51 @@ class FlowWait:
         if tuple(arrived) != self._before:
             self._before, self._since_s = tuple(arrived), waited_s
         return fewest >= CARRIES * self._count and waited_s - self._since_s >= QUIET_S - LOOK_S / 2
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeFlow:
+    """What became of the datagrams that a probe sent over a link one after another: when each arrived, or None.
+
+    Times are in seconds since the first one left; `copies` counts all that arrived, those that came twice too.
+    """
+
+    sent_s: tuple[float, ...]
+    arrived_s: tuple[float | None, ...]
+    copies: int
+    size: int
+
+    @property
+    def lost(self) -> float:
+        """The share that never arrived."""
+        return sum(at_s is None for at_s in self.arrived_s) / len(self.arrived_s)
+
+    @property
+    def duplicated(self) -> float:
+        """The share that arrived twice."""
+        return (self.copies - len(self._times_s())) / len(self.arrived_s)
+
+    @property
+    def overtaken(self) -> float:
+        """The share that arrived after one that was sent later."""
+        latest_first = self._times_s()[::-1]
+        soonest_s = list(accumulate(latest_first, min))
+        late = sum(at_s > soon_s for at_s, soon_s in zip(latest_first[1:], soonest_s, strict=False))
+        return late / len(self.arrived_s)
+
+    @property
+    def delays_s(self) -> tuple[float, ...]:
+        """How long those took that arrived, shortest first."""
+        pairs = zip(self.sent_s, self.arrived_s, strict=True)
+        return tuple(sorted(at_s - sent_s for sent_s, at_s in pairs if at_s is not None))
+
+    @property
+    def rate_bytes_per_s(self) -> float:
+        """Bytes a second between the first and the last arrival; 0 if not even two arrived."""
+        times_s = self._times_s()
+        if len(times_s) < 2:
+            return 0.0
+        return self.size * (len(times_s) - 1) / max(max(times_s) - min(times_s), 1e-9)
+
+    def _times_s(self) -> list[float]:
+        return [at_s for at_s in self.arrived_s if at_s is not None]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
-from harness.ports.api import Clock
-from harness.protocols import GroupStatus, NodeStatus, node_of
+from harness.ports.api import Clock, node_of
+from harness.protocols import GroupStatus, NodeStatus
 
 LONGEST = 4
 """A repair that comes nearer is waited for as many times as long as one that does not."""

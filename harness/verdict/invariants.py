@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
+from harness.protocols import Breach, Examination, InvariantsRecord
 
 CHECKER = "invariants"
 """Under this name they stand among the checkers of a verdict."""
@@ -13,39 +13,8 @@ MAX_EXPLAINED = 5
 """Breaches kept of each invariant; the others are counted."""
 
 
-class Breach(msgspec.Struct, frozen=True):
-    """A broken invariant: what, when and where.
-
-    `time_ns` is virtual time since the simulated world began, `step` the number of its step: with the same options and
-    seed both come again. Outside the simulator both are 0: nobody sees the steps there. `nodes` are those whose facts
-    contradict each other; `group` is a Raft group, if it is of one.
-    """
-
-    invariant: str
-    message: str
-    time_ns: int
-    step: int
-    nodes: tuple[str, ...]
-    group: str | None = None
-
-
-class InvariantsRecord(msgspec.Struct, frozen=True):
-    """`invariants.json`: how often each invariant was put to the test, how often it broke, and the first breaches."""
-
-    checked: dict[str, int]
-    broken: dict[str, int] = {}
-    breaches: tuple[Breach, ...] = ()
-
-
 END_STATE = "end-state"
 """Broken where the parts of a system don't agree once all faults are healed and it has had time to settle."""
-
-
-class Examination(msgspec.Struct, frozen=True):
-    """The whole system at a quiet moment: a sentence for everything that is wrong, and the report, JSON-able."""
-
-    problems: tuple[str, ...]
-    report: Any
 
 
 def with_examination(record: InvariantsRecord, found: Examination) -> InvariantsRecord:

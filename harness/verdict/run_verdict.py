@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from harness.protocols import InvariantsRecord
 from harness.verdict.adequacy import (
     Floors,
     WorkDone,
@@ -22,7 +23,7 @@ from harness.verdict.adequacy import (
 )
 from harness.verdict.failures import HarnessFailure
 from harness.verdict.faults import Fault, missed
-from harness.verdict.invariants import CHECKER, InvariantsRecord, as_checker
+from harness.verdict.invariants import CHECKER, as_checker
 from harness.verdict.recovery import Hurt
 
 Validity: TypeAlias = Literal[True, False, "unknown"]

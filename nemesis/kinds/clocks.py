@@ -15,7 +15,8 @@ from random import Random
 from typing import Any, ClassVar, NamedTuple
 
 from harness.errors import HarnessError
-from harness.protocols import ClockControl, Skew
+from harness.ports.machines import Skew
+from harness.protocols import ClockControl
 from nemesis.concurrently import all_to_the_end
 from nemesis.faults import SetClocks
 from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Setting, Variant

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from harness.errors import HarnessError
-from harness.powers import MasterMembership
-from harness.protocols import Disks, GroupStatus, node_of
+from harness.ports.api import node_of
+from harness.protocols import Disks, GroupStatus, MasterMembership
 from harness.run.repair_progress import Nearing
 from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Variant
 from nemesis.kinds.roles import MASTERS

@@ -21,9 +21,9 @@ from cluster.failpoints import (
 from cluster.inspection import Inspection
 from cluster.wire.messages import ArmedReply, ArmFailpoint, DeleteTablet, encode
 from harness.ports.failpoints import ANY, Arming, InjectedFailure, pass_by
+from harness.ports.machines import ProcessState
 from harness.ports.real.clock import RealClock
 from harness.ports.real.failpoints import real_failpoints
-from harness.protocols import ProcessState
 from tests.cluster.table_rig import TableRig, play
 
 SYNC = "disk.before_sync"

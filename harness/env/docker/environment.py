@@ -31,7 +31,9 @@ from harness.env.reachability import ReachabilityProbe, own_address
 from harness.env.ssh import Gone, SshFleet, SshHost, SshTarget, make_key
 from harness.errors import HarnessError
 from harness.ports.api import Clock
-from harness.protocols import CLIENTS, Impairment, Node, ProbeFlow, ProcessState, Skew
+from harness.ports.flows import ProbeFlow
+from harness.ports.machines import CLIENTS, Impairment, ProcessState, Skew
+from harness.protocols import Node
 from harness.run.overload import of_this_machine
 
 T = TypeVar("T")

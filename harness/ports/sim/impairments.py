@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from harness.ports.flows import LOOK_S, FlowWait
+from harness.ports.flows import LOOK_S, FlowWait, ProbeFlow
+from harness.ports.machines import Impairment
 from harness.ports.sim.link import Link, LinkOptions
 from harness.ports.sim.loop import SimLoop
-from harness.protocols import Impairment, ProbeFlow
 
 BILLION = 1_000_000_000
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from harness.ports.api import Hello, Ports
 from harness.ports.failpoints import ProcessFailpoints
+from harness.ports.machines import ProcessState
 from harness.ports.sim.clock import ClockOptions, SimClock
 from harness.ports.sim.disk import DiskOptions, SimDisk, SimDiskPort
 from harness.ports.sim.failpoints import SimBody
 from harness.ports.sim.incarnation import Incarnation, SlowIncarnation
 from harness.ports.sim.network import SimNetworkPort
 from harness.ports.sim.trace import CRASH, END, KILL, PAUSE, RESUME, START
-from harness.protocols import ProcessState
 
 if TYPE_CHECKING:
     from harness.ports.sim.world import World

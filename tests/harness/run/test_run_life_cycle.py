@@ -21,11 +21,12 @@ from harness.history import rundir as rundirs
 from harness.history.journal import read_journal
 from harness.history.ops import Mop, Op, write
 from harness.history.rundir import RunDir, create, open_run
-from harness.protocols import NodeStatus, ProcessState
-from harness.run.life_cycle import RunOutcome, run
+from harness.ports.machines import ProcessState
+from harness.protocols import Examination, InvariantsRecord, NodeStatus
+from harness.run.life_cycle import run
 from harness.run.overload import in_words
+from harness.run.spec import RunOutcome
 from harness.verdict.facts import conclude_run, load_facts, read_record
-from harness.verdict.invariants import Examination, InvariantsRecord
 from tests.harness.run.memory_runs import KEYS, NOW, KillNemesis, Setup, judge_values
 from tests.support.memory_database import MemoryDatabase, NoNemesis, apply_mop
 
