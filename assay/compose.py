@@ -224,7 +224,7 @@ def run_in_docker(
     from cluster.deploy.node_files import LOG_PATH
     from harness.env.docker.environment import DockerEnvironment
     from harness.env.docker.machines import KeptLogs
-    from harness.ports.real.clock import RealClock
+    from harness.ports.real.ports import RealClock
 
     async def main() -> RunOutcome:
         needed = wanted(options.nemesis)

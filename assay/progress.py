@@ -32,7 +32,7 @@ class RunProgress:
     """A `harness.run.spec.RunListener` on standard error: one bar on a terminal, else a line now and then."""
 
     def __init__(self, time_limit_s: float) -> None:
-        from harness.ports.real.clock import RealClock  # with it comes all that real nodes take
+        from harness.ports.real.ports import RealClock  # with it comes all that real nodes take
 
         self._bar = _StageBar() if on_terminal() else None
         self._clock = RealClock()

@@ -11,8 +11,7 @@ import msgspec
 from harness.history.ops import Op
 from harness.ports.api import Clock
 from harness.ports.failpoints import Action, Failpoint
-from harness.ports.flows import ProbeFlow
-from harness.ports.machines import Impairment, ProcessState, Skew
+from harness.ports.machines import Impairment, ProbeFlow, ProcessState, Skew
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +351,7 @@ class PacketShaping(Protocol):
     ) -> Mapping[tuple[str, str], ProbeFlow]:
         """What becomes of `count` datagrams of `size` bytes that are sent over each link in the next `over_s` seconds.
 
-        They are waited for up to a second after that (`harness.ports.flows`).
+        They are waited for up to a second after that (`harness.ports.machines`).
         """
 
 
@@ -464,7 +463,7 @@ class CatchesUp(Protocol):
 
     async def await_recovered(self, patience_s: float) -> None:
         """Wait until the whole database serves its clients, `patience_s` since it came nearer to that than ever, and at
-        most `harness.run.repair_progress.LONGEST` times that; raises TimeoutError."""
+        most `harness.run.allowances.LONGEST` times that; raises TimeoutError."""
 
 
 @runtime_checkable

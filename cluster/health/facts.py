@@ -22,7 +22,7 @@ from cluster.wire.messages import (
 from harness.errors import DefiniteError, IndefiniteError
 from harness.ports.api import node_of
 from harness.protocols import GroupStatus, Node, NodeStatus
-from harness.run.repair_progress import lacked_by_all
+from harness.run.allowances import lacked_by_all
 from harness.run.system_state import insist
 
 Statuses = Mapping[str, NodeStatus | None]

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from cluster.invariants.lives import Lives
 from harness.protocols import Breach, InvariantsRecord
-from harness.verdict.invariants import MAX_EXPLAINED
+from harness.verdict.run_verdict import MAX_EXPLAINED
 
 Moment: TypeAlias = Callable[[], tuple[int, int]]
 """Virtual time since the world began, ns, and the number of the step under way."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from harness.env.agents import Agents
-from harness.env.ssh import Conversation, SshFleet, SshHost
+from harness.env.ssh import Agents, Conversation, SshFleet, SshHost
 from harness.ports.api import Clock
 from harness.ports.machines import Skew
 

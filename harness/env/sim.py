@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 
 from harness.ports.api import Clock
-from harness.ports.flows import ProbeFlow
-from harness.ports.machines import CLIENTS, Impairment, Skew
+from harness.ports.machines import CLIENTS, Impairment, ProbeFlow, Skew
 from harness.ports.sim.world import World
 from harness.protocols import Node
 

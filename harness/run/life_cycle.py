@@ -22,26 +22,22 @@ from harness.history.ops import Op
 from harness.history.rundir import RunDir
 from harness.history.table import write_parquet
 from harness.protocols import CatchesUp, Directed, Examination, Examined, InvariantsRecord, Sharded, Watched
-from harness.run.after_effects import wear_s
+from harness.run.allowances import LONGEST, overload_of, wearing_off_s
 from harness.run.extended_load import load_of
 from harness.run.final_reads import reads_of_each, suspects, until_each_answers
-from harness.run.interpreter import ProcessIds, interpret
-from harness.run.overload import strain_of
+from harness.run.interpreter import ProcessIds, Recorder, interpret
 from harness.run.provenance import provenance
-from harness.run.recorder import Recorder
-from harness.run.repair_progress import LONGEST
 from harness.run.spec import Judge, RunListener, RunOutcome, Silent, Test
 from harness.run.stopping import STOPPING, in_charge
-from harness.run.system_state import Standing, disturbances, standing
+from harness.run.system_state import SystemState, disturbances, system_state
 from harness.run.workers import DatabaseClients
 from harness.verdict.adequacy import WorkDone
 from harness.verdict.facts import EACH_NODE, OutcomeRecord, RunRecord, conclude_run
 from harness.verdict.failures import FailureLog
 from harness.verdict.faults import faults_of
-from harness.verdict.invariants import with_examination
 from harness.verdict.leaderships import Led, since
 from harness.verdict.run_seal import seal_run, sealed_verdict
-from harness.verdict.run_verdict import AFTERMATH, Facts, Recovery, RunVerdict, conclude, saved_form
+from harness.verdict.run_verdict import AFTERMATH, Facts, Recovery, RunVerdict, conclude, saved_form, with_examination
 
 _PROBE_GAP_S = 0.1
 _LOOK_S = 0.1
@@ -175,7 +171,7 @@ class RunStages:
             reason = "the run was stopped" if self.interrupted else "healing failed"
             self._recovery = Recovery(None, self._budget_s, None, reason)
             return
-        self._budget_s += wear_s(self._test.nemesis, self._clock.monotonic_ns())
+        self._budget_s += wearing_off_s(self._test.nemesis, self._clock.monotonic_ns())
         await self._stage("recover", self._recover(self._recorder), stoppable=True)
 
     async def final_reads(self) -> None:
@@ -293,13 +289,13 @@ class RunStages:
         """All is up, and the database serves again. What we are to blame for is not held against it."""
         budget_s = self._budget_s
         self._recovery = Recovery(None, budget_s, None, "the wait for it failed or was stopped")
-        recovery, found = await asyncio.gather(self._serves_again(recorder), self._standing(statuses=False))
+        recovery, found = await asyncio.gather(self._serves_again(recorder), self._system_state(statuses=False))
         if self.interrupted:
             return
         ours, theirs = self._record_ours("after the last heal", found), found.theirs()
         if theirs is not None:
             recovery = Recovery(False, budget_s, recovery.seconds, theirs)
-        elif not recovery.recovered and (excuse := ours or strain_of(self._test.environment)) is not None:
+        elif not recovery.recovered and (excuse := ours or overload_of(self._test.environment)) is not None:
             recovery = Recovery(None, budget_s, recovery.seconds, excuse)
         self._recovery = recovery
         if recovery.recovered and isinstance(self._test.database, Directed) and self._test.each_node:
@@ -334,23 +330,23 @@ class RunStages:
             return Recovery(False, budget_s, seconds, "it said it was ready, but no operation succeeded")
         return Recovery(True, budget_s, seconds)
 
-    async def _standing(self, statuses: bool) -> Standing:
+    async def _system_state(self, statuses: bool) -> SystemState:
         test = self._test
-        return await standing(test.database, test.environment, self._budget_s, statuses)
+        return await system_state(test.database, test.environment, self._budget_s, statuses)
 
-    def _record_ours(self, when: str, found: Standing) -> str | None:
+    def _record_ours(self, when: str, found: SystemState) -> str | None:
         ours = found.ours()
         if ours is not None:
             self.failures.record("heal", HarnessError(f"{when} {ours}"))
         return ours
 
     async def _look_again(self) -> None:
-        found = await self._standing(statuses=True)
+        found = await self._system_state(statuses=True)
         self._record_ours("after the final reads", found)
         if (theirs := found.theirs()) is not None:
             recovery = self._recovery
             reason = f"after the final reads {theirs}"
-            strain = None if found.dead else strain_of(self._test.environment)
+            strain = None if found.dead else overload_of(self._test.environment)
             word = False if strain is None else None
             self._recovery = Recovery(word, recovery.budget_s, recovery.seconds, strain or reason)
 
@@ -359,7 +355,7 @@ class RunStages:
         recovered = bool(self._recovery.recovered)
         found = await database.examine(self._budget_s if recovered else 0.0)
         self._rundir.write_json(self._rundir.cluster_json, found.report)
-        ours = self._record_ours("at the end", Standing(disturbed=await disturbances(self._test.environment)))
+        ours = self._record_ours("at the end", SystemState(disturbed=await disturbances(self._test.environment)))
         self._examination = found if recovered and ours is None else None
 
     async def _check_invariants(self, database: Watched) -> None:

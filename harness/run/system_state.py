@@ -37,7 +37,7 @@ async def insist(ask: Callable[[], Awaitable[T | None]]) -> T | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class SystemState:
     """What is not as it should be: links over which nothing arrived, machines that somebody else disturbed (a sentence
     each), nodes whose process is paused, dead, or runs and does not answer its status."""
 
@@ -49,7 +49,7 @@ class Standing:
 
     @property
     def whole(self) -> bool:
-        return self == Standing()
+        return self == SystemState()
 
     def ours(self) -> str | None:
         """What the harness, or somebody behind its back, is to blame for: None if nothing."""
@@ -71,7 +71,9 @@ class Standing:
         return "; ".join(words) or None
 
 
-async def standing(database: Database, environment: Environment, timeout_s: float, statuses: bool = True) -> Standing:
+async def system_state(
+    database: Database, environment: Environment, timeout_s: float, statuses: bool = True
+) -> SystemState:
     """What is still not as it should be when time is over; whole as soon as it is.
 
     A link counts once a probe arrived over it: a network may lose some. Raises HarnessError where nobody can look.
@@ -94,16 +96,16 @@ async def disturbances(environment: Environment) -> tuple[str, ...]:
 
 async def _look(
     database: Database, environment: Environment, names: Sequence[str], heard: set[tuple[str, str]], statuses: bool
-) -> Standing:
+) -> SystemState:
     disturbed = await disturbances(environment)
     if disturbed:
-        return Standing(disturbed=disturbed)
+        return SystemState(disturbed=disturbed)
     matrix = await environment.reachability()
     heard.update(link for link, arrives in matrix.items() if arrives)
     states = await _states(database, names)
     running = [name for name in names if states[name] is ProcessState.RUNNING] if statuses else []
     answers = await asyncio.gather(*(insist(partial(database.status, name)) for name in running))
-    return Standing(
+    return SystemState(
         links=tuple(sorted(link for link in matrix if link not in heard)),
         paused=tuple(name for name in names if states[name] is ProcessState.PAUSED),
         dead=tuple(name for name in names if states[name] is ProcessState.DEAD),

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from harness.history.served import Served, Times
+from harness.history.summary import Served, Times
 from harness.verdict.faults import Fault
 from harness.verdict.leaderships import Leadership
 

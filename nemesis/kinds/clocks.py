@@ -134,7 +134,7 @@ class _SkewInstance:
 class ClockFaults:
     """The clocks that each instance set wrong; a clock belongs to one instance at a time.
 
-    `worn_off_ns` as `WearsOff` (`harness.run.after_effects`) says: timestamps that were given out by a clock which ran
+    `worn_off_ns` as `WearsOff` (`harness.run.allowances`) says: timestamps that were given out by a clock which ran
     ahead stay ahead once it is right, and are beyond the declared bound for as long as it was further ahead.
     """
 

@@ -12,8 +12,7 @@ from random import Random
 from typing import Any, ClassVar
 
 from harness.errors import HarnessError
-from harness.ports.flows import ProbeFlow
-from harness.ports.machines import Impairment
+from harness.ports.machines import Impairment, ProbeFlow
 from harness.protocols import PacketShaping
 from nemesis.grudges import Link
 from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Variant

@@ -17,7 +17,7 @@ from harness.env.docker.environment import DockerEnvironment
 from harness.env.ssh import Conversation
 from harness.errors import DefiniteError, IndefiniteError
 from harness.history.ops import Mop, Op
-from harness.ports.real.clock import RealClock
+from harness.ports.real.ports import RealClock
 from harness.protocols import Client, DiskState, Node
 
 T = TypeVar("T")

@@ -11,8 +11,7 @@ import pytest
 from harness.env import reachability
 from harness.env.docker.environment import DockerEnvironment
 from harness.errors import HarnessError
-from harness.ports.flows import ProbeFlow
-from harness.ports.machines import Impairment
+from harness.ports.machines import Impairment, ProbeFlow
 from harness.protocols import PacketShaping
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker")]

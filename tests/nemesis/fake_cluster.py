@@ -12,8 +12,7 @@ from typing import Any
 
 from harness.errors import HarnessError
 from harness.ports.failpoints import SYNC, Action, Failpoint
-from harness.ports.flows import ProbeFlow
-from harness.ports.machines import CLIENTS, Impairment, ProcessState, Skew
+from harness.ports.machines import CLIENTS, Impairment, ProbeFlow, ProcessState, Skew
 from harness.protocols import Client, Damage, DamageKind, DiskState, GroupStatus, Node, NodeStatus
 from harness.verdict.leaderships import Leaderships
 from nemesis.kinds.packets import DRAWS

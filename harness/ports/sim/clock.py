@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from harness.ports.machines import Skew
-from harness.ports.sim.handle import SimHandle
+from harness.ports.sim.incarnation import SimHandle
 from harness.ports.sim.loop import NO_LIMIT, SimLoop
 
 BILLION = 1_000_000_000

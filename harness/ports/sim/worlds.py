@@ -14,10 +14,9 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from harness.ports.sim.clock import ClockOptions
-from harness.ports.sim.disk import DiskOptions
+from harness.ports.sim.disk import DiskOptions, Tear
 from harness.ports.sim.link import LinkOptions
 from harness.ports.sim.node import MachineOptions
-from harness.ports.sim.tearing import Tear
 
 Value: TypeAlias = int | float | str
 Severity: TypeAlias = Literal["mild", "harsh"]

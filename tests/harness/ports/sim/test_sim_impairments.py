@@ -8,8 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from harness.env.sim import SimEnvironment
-from harness.ports.flows import ProbeFlow
-from harness.ports.machines import Impairment, Skew
+from harness.ports.machines import Impairment, ProbeFlow, Skew
 from harness.ports.sim import LinkOptions, World
 from harness.ports.sim.clock import ClockOptions
 from harness.ports.sim.node import MachineOptions

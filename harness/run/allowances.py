@@ -1,9 +1,16 @@
-"""How long a repair is waited for: as long as it comes nearer to its end, with a bound."""
+"""What a database is allowed before it is said not to have recovered.
+
+A repair that comes nearer to its end is waited for, with a bound; a recovery's budget begins when what healed faults
+leave behind, and no database can help, has worn off; and what takes too long on an overloaded machine can't be held
+against the database (question 4).
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 from harness.ports.api import Clock, node_of
 from harness.protocols import GroupStatus, NodeStatus
@@ -13,7 +20,7 @@ LONGEST = 4
 
 
 @dataclass(slots=True)
-class Nearing:
+class RepairProgress:
     """Whether a repair still comes nearer to its end: a replica takes as long as its log is long and its links slow.
 
     It is given up when for `patience_s` nothing was wrong that was not wrong before and nothing that is was nearer to
@@ -66,3 +73,53 @@ def lacked_by_all(statuses: Mapping[str, NodeStatus | None]) -> int:
         else:
             lacked += len(replicas) * max(replica.last_index for replica in replicas.values())
     return lacked
+
+
+LONGEST_WEARING_OFF_S = 60.0
+"""Effects that wear off are waited for that long at most, however far somebody has clocks set."""
+
+
+@runtime_checkable
+class WearsOff(Protocol):
+    """The power of a nemesis, or of what carries out a family of its faults, to say how long what it leaves behind
+    takes to wear off."""
+
+    @property
+    def worn_off_ns(self) -> int:
+        """The monotonic time, ns, by which they have; what clocks that ran ahead stamped is within bounds by then."""
+
+
+def wearing_off_s(nemesis: object, now_ns: int) -> float:
+    """How long the effects of a nemesis take to wear off, in seconds from now; 0 where it leaves none."""
+    left_ns = nemesis.worn_off_ns - now_ns if isinstance(nemesis, WearsOff) else 0
+    return min(max(0.0, left_ns / 1e9), LONGEST_WEARING_OFF_S)
+
+
+MOST_WAITING = 4.0
+"""Processes that wait for each core of a machine that is not overloaded. A cluster of eight nodes under an ordinary
+load has one or two of its own on two cores."""
+
+
+@runtime_checkable
+class Overloadable(Protocol):
+    """The power of an environment whose nodes share a machine with whatever else runs there."""
+
+    def overload(self) -> str | None:
+        """Why that machine is too slow to judge by, now, in a few words; None if it is not."""
+
+
+def overload_of(environment: object) -> str | None:
+    """Why the machine of this environment is too slow to judge by, if it is; one in virtual time never is."""
+    return environment.overload() if isinstance(environment, Overloadable) else None
+
+
+def in_words(waiting: float, cores: int) -> str | None:
+    """Why a machine is overloaded on which this many processes wait for its cores; None if it is not."""
+    if waiting <= MOST_WAITING * cores:
+        return None
+    return f"this machine is overloaded: {waiting:.0f} processes wait for its {cores} core{'s' * (cores != 1)}"
+
+
+def overload_of_this_machine() -> str | None:
+    """Why this machine is overloaded, by the load average of its last minute; None if it is not."""
+    return in_words(os.getloadavg()[0], os.cpu_count() or 1)
