@@ -111,7 +111,7 @@ class Database(Protocol):
         """SIGSTOP to the program."""
 
     async def resume(self, node: str) -> None:
-        """SIGCONT."""
+        """Let a stopped process go on (SIGCONT)."""
 
     async def process_state(self, node: str) -> ProcessState:
         """Probed from inside the node, now."""
@@ -310,7 +310,7 @@ class Flooding(Protocol):
     """The power of a database with the capability `flood`: writes beside those of the workload."""
 
     async def flood(self, node: str, group: str, writes: int) -> bool:
-        """Send so many writes to a group's replica on this node, all at once, whatever comes of them.
+        """Send `writes` writes to a group's replica on this node, all at once, whatever comes of them.
 
         They go to keys that no workload reads. The first to a group must find its leader, to open a session. False if
         the group takes none (the catalog), or can't be found.

@@ -128,7 +128,7 @@ class ReachabilityProbe:
     async def flows(
         self, links: Iterable[tuple[str, str]], count: int, size: int, over_s: float
     ) -> dict[tuple[str, str], ProbeFlow]:
-        """What becomes of so many datagrams of this size, sent over each link in this time."""
+        """What becomes of `count` datagrams of this size, sent over each link in this time."""
         targets: dict[str, list[str]] = {}
         for source, target in links:
             targets.setdefault(source, []).append(target)

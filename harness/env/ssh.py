@@ -29,8 +29,8 @@ COMMAND_TIMEOUT_S = 30.0
 RECONNECT_TIMEOUT_S = 3.0
 """A command whose connection has broken is not to wait long for another one."""
 PREPARED_AT_ONCE = 8
-"""Machines that share this one's cores are prepared so many at a time: what takes a second on each would outlast every
-timeout if 59 began it together."""
+"""Machines that share this one's cores are prepared this many at a time: what takes a second on each would outlast
+every timeout if 59 began it together."""
 THREADS = 256
 """As many as are needed are started: one for each command under way."""
 LOOK_S = 1.0
@@ -180,7 +180,7 @@ class SshHost:
             raise self._failure(f"SSH to {self.name} failed: {error!r}") from error
 
     def open_agent(self, path: str, source: bytes, arguments: str) -> Conversation:
-        """The same with a program in Python that is put there first, instead of any that was started from that file."""
+        """Converse with a Python program that is put there first, instead of any that was started from that file."""
         self.check(end_programs_command(path))
         begin = f"head -c {len(source)} > {path} && exec python3 -S -E {path} {arguments}"
         return self.open_conversation(begin, source)

@@ -131,7 +131,7 @@ class Context(msgspec.Struct, frozen=True, gc=False):
         return None if bit is None else self.process_at(bit)
 
     def restrict(self, mask: int) -> Context:
-        """The same with only these threads in scope."""
+        """This context with only these threads in scope."""
         return Context(self.time_ns, self.processes, self.threads & mask, self.free & mask, self.turn)
 
 
@@ -190,7 +190,7 @@ EMPTY = Empty()
 
 
 class Once(msgspec.Struct, frozen=True):
-    """One operation."""
+    """A generator of one operation and no more."""
 
     op: Op
 

@@ -165,7 +165,7 @@ def served_in_parquet(path: Path, phase: str, groups: int, end_ns: int) -> Serve
 
 
 def served_in_events(events: Iterable[Op], phase: str, groups: int, end_ns: int) -> Served:
-    """The same of a history given as events."""
+    """The client operations of a phase, of a history given as events."""
     return _served(batches(events), phase, groups, end_ns)
 
 
@@ -193,7 +193,7 @@ def _numbers(column: pa.Array) -> Times:
 
 
 def _first_partition(mops: pa.Array) -> Times:
-    """That of each operation's first micro-operation, 0 for none."""
+    """The partition of each operation's first micro-operation, 0 for none."""
     lengths = _numbers(pc.fill_null(pc.list_value_length(mops), 0))
     flat = _numbers(pc.struct_field(pc.list_flatten(mops), "partition"))
     starts = np.cumsum(lengths) - lengths

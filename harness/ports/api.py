@@ -88,7 +88,7 @@ class Timer(Protocol):
     """A call that is due."""
 
     def cancel(self) -> None:
-        """Never call."""
+        """Have it never made, if it is still due."""
 
 
 class Clock(Protocol):

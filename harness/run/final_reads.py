@@ -21,7 +21,7 @@ from harness.ports.machines import ProcessState
 from harness.protocols import Database
 
 READS_OF_A_NODE = 200
-"""Of the final reads up to so many go to each node as well: those of the first keys, where there are more."""
+"""Final reads that go to each node as well, at most: those of the first keys, where there are more."""
 
 
 class OnceItAnswers(msgspec.Struct, frozen=True):

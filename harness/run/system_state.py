@@ -24,7 +24,7 @@ million times four in a row twelve."""
 
 LOOK_GAP_S = 0.1
 NAMED = 6
-"""Up to so many links are named."""
+"""Links that are named, at most; of more their number is given."""
 
 
 async def insist(ask: Callable[[], Awaitable[T | None]]) -> T | None:

@@ -32,7 +32,7 @@ def real_failpoints(environment: Mapping[str, str] = os.environ) -> ProcessFailp
 
 
 class ProcessBody:
-    """This process. Implements `harness.ports.failpoints.Body`."""
+    """What failpoints do to this process. Implements `harness.ports.failpoints.Body`."""
 
     def __init__(self, log_file: str) -> None:
         self._log_file = log_file

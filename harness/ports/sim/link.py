@@ -293,7 +293,7 @@ class FlowProbe:
             self._arrived_ns.setdefault(number, self._loop.now_ns)
 
     async def carry_out(self, count: int, over_s: float) -> ProbeFlow:
-        """Send so many in this time, wait for them (`harness.ports.machines`), and say what became of them."""
+        """Send `count` in this time, wait for them (`harness.ports.machines`), and say what became of them."""
         for _ in range(count):
             self.send()
             await asyncio.sleep(over_s / count)
