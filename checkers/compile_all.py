@@ -46,8 +46,7 @@ def compile_for_executors(folder: Path, told: Callable[[str], None]) -> None:
     from checkers.engines.session import SparkOptions
     from checkers.engines.spark import SparkEngine
     from checkers.importers.detect import open_source
-    from checkers.made.bases import BASES
-    from checkers.made.generate import MadeHistory, anomalies, write_made
+    from checkers.made.generate import BASES, MadeHistory, anomalies, write_made
 
     engine = SparkEngine(SparkOptions("local[1]"))
     try:
@@ -68,7 +67,7 @@ def _split_a_register() -> None:
     import numpy as np
 
     from checkers.columns.codes import NIL, WRITE
-    from checkers.columns.key_split import Rows
+    from checkers.engines.api import Rows
     from checkers.findings import NO_KEY
     from checkers.linearizability.registers.split import RegisterSplit
 
@@ -107,7 +106,7 @@ def _tasks() -> list[tuple[str, Path]]:
 def compile_model(task: tuple[str, Path]) -> int:
     """Judge the examples in a directory by a model; how many kernels had to be compiled for it."""
     from checkers.compile_cache import compilation_told
-    from checkers.importers.awdit import open_awdit
+    from checkers.importers.transactions import open_awdit
     from checkers.models import MODELS
 
     model, place = task

@@ -52,7 +52,7 @@ class Anomaly(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `message` says in words what is wrong and why; `ops` are the operations that show it, as rows of the history table
     (dicts with op, process, f, mops, invoke_index, complete_index, invoke_time, complete_time, node), where `left_out`
-    counts what an operation or micro-operation has besides (`checkers.explain.evidence`); `steps` are the
+    counts what an operation or micro-operation has besides (`checkers.explain.conclude`); `steps` are the
     edges of a cycle, in order, each with `source` and `target` (op ids), `kind` (ww, wr, rw, process, realtime, …),
     `why`, a sentence, and where they are about several objects its `key` (of `isolation` also `seen_key`, by which
     the source was seen).

@@ -17,13 +17,13 @@ from checkers.catalog.calls import (
     DELETE,
     LOCATIONS,
     RENAME,
+    RENAME_ALTERS,
     TABLE_STATES,
     TABLET_STATES,
     UNRECORDED,
     Call,
     Tablet,
 )
-from checkers.catalog.model import RENAME_ALTERS
 from checkers.findings import Finding, Key
 
 UNCOMMITTED, HALF_MADE, TWICE, PHANTOM = "uncommitted-record", "half-made-table", "table-twice", "phantom-table"

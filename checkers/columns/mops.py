@@ -28,8 +28,7 @@ from checkers.columns.batches import (
 )
 from checkers.columns.chains import batch_lists
 from checkers.columns.codes import FAIL, NEVER, NIL, OK, UNSUPPORTED, Ints, began_as, unsupported
-from checkers.columns.dense import is_constant, shortened, taken, together
-from checkers.columns.spans import spread
+from checkers.columns.dense import is_constant, shortened, spread, taken, together
 from checkers.findings import Key
 from checkers.source import KEY_COLUMNS
 

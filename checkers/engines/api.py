@@ -1,20 +1,64 @@
-"""What an engine does: hands groups of a history to kernels, and counts by columns."""
+"""Operations of keys that many tasks judge together, on their way between them.
+
+What an engine does: hands groups of a history to kernels, and counts by columns.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
+import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from checkers.columns.codes import Ints
-from checkers.columns.grouping import KeyedOps
-from checkers.columns.key_split import Rows, SplitFindings, Zones
-from checkers.columns.projection import Flat, Projection
-from checkers.findings import Findings, Key
+from checkers.columns.projection import Flat, KeyedOps, Projection
+from checkers.findings import Finding, Findings, Key
 from checkers.source import Source
+
+
+class Rows(NamedTuple):
+    """Operations on registers: `key` is the register's place among those that are split, the rest as in `Flat`."""
+
+    key: Ints
+    invoke: Ints
+    complete: Ints
+    kind: Ints
+    value: Ints
+    expected: Ints
+
+    def chosen(self, places: Ints) -> Rows:
+        """Some rows, in the given order."""
+        return Rows(*(column[places] for column in self))
+
+
+class Zones(NamedTuple):
+    """Rows that stand for blocks, all of a block with its first value: where they are compared, and 1 for those that
+    an earlier range hands on."""
+
+    rows: Rows
+    range: Ints
+    handed: Ints
+
+
+class SplitFindings(msgspec.Struct, frozen=True):
+    """What was found in registers that are split: `crossing` are conflicts of zones that were handed on, by the zone's
+    register and value. `doubts` say why nothing confirms the history."""
+
+    findings: Findings = Findings()
+    crossing: dict[tuple[int, int], Finding] = {}
+    doubts: frozenset[str] = frozenset()
+
+
+def joined(parts: Sequence[Rows]) -> Rows:
+    """The rows of all parts, one after the other."""
+    if not parts:
+        return Rows(*(np.empty(0, np.int64),) * len(Rows._fields))
+    return Rows(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
 
 if TYPE_CHECKING:
     from checkers.engines.local import LocalEngine

@@ -13,8 +13,7 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 
-from checkers.columns.grouping import KeyedOps, group, slices
-from checkers.columns.projection import Flat, Projection, concatenated, flatten
+from checkers.columns.projection import Flat, KeyedOps, Projection, concatenated, flatten, group, slices
 from checkers.engines.api import TALLIED, KeyedKernel, R, Tally, Work, tally_of, total_tally
 from checkers.findings import Findings, merged
 from checkers.importers.integrity import verify_here

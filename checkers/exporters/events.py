@@ -15,8 +15,17 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkers.exporters.values import MopRow, Values, form_of
-from checkers.exporters.words import Scalars, foreign_forms, is_keyword, is_vector, name, quoted
+from checkers.exporters.values import (
+    MopRow,
+    Scalars,
+    Values,
+    foreign_forms,
+    form_of,
+    is_keyword,
+    is_vector,
+    name,
+    quoted,
+)
 from checkers.source import NO_CLOCK, Source
 from harness.columns import MOP, SCHEMA
 from harness.errors import UserError

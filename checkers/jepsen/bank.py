@@ -17,16 +17,15 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from checkers.columns.batches import COLUMNS, ClientMops, Operations, read_mops, read_operations
 from checkers.columns.codes import OK, Ints, unsupported
-from checkers.columns.rows import COLUMNS, ClientMops, Operations, read_mops, read_operations
 from checkers.engines.api import Engine
 from checkers.engines.flows import BatchFlow, run_batches
 from checkers.explain.conclude import conclude, who
 from checkers.explain.speaker import Speaker, listed
 from checkers.findings import NO_KEY, Finding, Findings, earliest, merged
-from checkers.jepsen.numbers import exact, is_foreign, json_able, large_integers, summable
-from checkers.options import CheckOptions
-from checkers.settings import bool_setting, int_setting, names_setting
+from checkers.jepsen.cells import exact, is_foreign, json_able, large_integers, summable
+from checkers.options import CheckOptions, bool_setting, int_setting, names_setting
 from checkers.source import Source
 from checkers.verdict import Verdict
 

@@ -18,9 +18,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkers.columns.batches import Bools
+from checkers.columns.batches import (
+    COLUMNS,
+    OBJECT,
+    Bools,
+    column,
+    flat,
+    group_starts,
+    key_at,
+    read_mops,
+    read_operations,
+)
 from checkers.columns.codes import FAIL, NEVER, NIL, OK
-from checkers.columns.rows import COLUMNS, OBJECT, column, flat, group_starts, key_at, read_mops, read_operations
 from checkers.engines.api import Engine
 from checkers.engines.flows import BatchFlow, run_batches, run_flow
 from checkers.explain.conclude import conclude, thing, whose

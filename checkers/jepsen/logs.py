@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from checkers.engines.api import Engine
-from checkers.options import CheckOptions
-from checkers.settings import names_setting
+from checkers.options import CheckOptions, names_setting
 from checkers.source import Source
 from checkers.verdict import Anomaly, Validity, Verdict
 from harness.errors import UserError

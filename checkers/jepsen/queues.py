@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
+from checkers.columns.batches import COLUMNS, OBJECT, column, group_starts, key_at
 from checkers.columns.codes import FAIL, INFO, OK, UNSUPPORTED, Ints, unsupported
-from checkers.columns.rows import COLUMNS, OBJECT, column, group_starts, key_at
 from checkers.engines.api import Engine
 from checkers.engines.flows import run_flow
 from checkers.explain.conclude import conclude, thing, who, whose

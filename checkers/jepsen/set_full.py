@@ -23,21 +23,18 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from checkers.columns.batches import ints
+from checkers.columns.batches import COLUMNS, OBJECT, column, flat, ints, key_at, lists_of
 from checkers.columns.codes import UNSUPPORTED, Ints
-from checkers.columns.rows import COLUMNS, OBJECT, column, flat, key_at, lists_of
-from checkers.columns.spans import spread
+from checkers.columns.dense import spread
 from checkers.engines.api import Engine
 from checkers.engines.exchange import MOST_BUCKETS, buckets_of
 from checkers.engines.flows import BatchFlow, leaves_cores_idle, run_batches, run_flow
 from checkers.explain.conclude import conclude, thing, whose
 from checkers.explain.speaker import Speaker
 from checkers.findings import Finding, Findings, Key, earliest, merged
-from checkers.jepsen.elements import Elements, follow
+from checkers.jepsen.elements import ADD, Elements, follow
 from checkers.jepsen.sets import SetRows, problems_of, read_set_rows
-from checkers.jepsen.shown import ADD
-from checkers.options import CheckOptions
-from checkers.settings import bool_setting
+from checkers.options import CheckOptions, bool_setting
 from checkers.source import Source
 from checkers.verdict import Verdict
 

@@ -15,12 +15,10 @@ import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
-from checkers.columns.batches import Bools
-from checkers.columns.codes import OK, UNSUPPORTED, Ints, unsupported
-from checkers.columns.projection import places_of
-from checkers.columns.rows import (
+from checkers.columns.batches import (
     COLUMNS,
     OBJECT,
+    Bools,
     ClientMops,
     Operations,
     column,
@@ -30,13 +28,15 @@ from checkers.columns.rows import (
     read_mops,
     read_operations,
 )
-from checkers.columns.spans import spread
+from checkers.columns.codes import OK, UNSUPPORTED, Ints, unsupported
+from checkers.columns.dense import spread
+from checkers.columns.projection import places_of
 from checkers.engines.api import Engine
 from checkers.engines.flows import BatchFlow, leaves_cores_idle, run_batches, run_flow
 from checkers.explain.conclude import conclude, thing, who, whose
 from checkers.explain.speaker import Speaker
 from checkers.findings import Finding, Findings, Key, earliest, merged
-from checkers.jepsen.shown import ADD, READ
+from checkers.jepsen.elements import ADD, READ
 from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.verdict import Verdict

@@ -10,8 +10,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from checkers.columns.codes import FAIL, OK, UNSUPPORTED, Ints, unsupported
-from checkers.columns.rows import (
+from checkers.columns.batches import (
     COLUMNS,
     ClientMops,
     Operations,
@@ -21,6 +20,7 @@ from checkers.columns.rows import (
     read_mops,
     read_operations,
 )
+from checkers.columns.codes import FAIL, OK, UNSUPPORTED, Ints, unsupported
 from checkers.engines.api import Engine
 from checkers.engines.flows import run_flow
 from checkers.explain.conclude import conclude, who

@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 
 from checkers.columns.codes import NIL, Ints
+from checkers.columns.dense import spread
 from checkers.columns.mops import Columns
-from checkers.columns.spans import spread
 from checkers.engines.api import Engine
 from checkers.engines.grouped import SLICES, judge_mops
 from checkers.explain.speaker import Speaker, listed

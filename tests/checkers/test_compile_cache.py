@@ -93,7 +93,7 @@ def test_of_processes_that_need_a_kernel_at_once_one_compiles_it(tmp_path: Path)
     code = """
 import numpy as np
 from numba.core import event
-from checkers.columns.grouping import _count_keys
+from checkers.columns.projection import _count_keys
 compiled = []
 class Listener(event.Listener):
     def on_start(self, event): compiled.append(event)

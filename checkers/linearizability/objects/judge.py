@@ -10,8 +10,8 @@ import numpy as np
 
 from checkers.columns.codes import NIL, UNSUPPORTED, Ints, told_value
 from checkers.columns.dense import together
-from checkers.columns.grouping import KeyedOps
 from checkers.columns.mops import ADDRESS, Columns, MopProjection, unsupported_rows
+from checkers.columns.projection import KeyedOps
 from checkers.engines.api import Engine
 from checkers.engines.grouped import Sharing, judge_mops
 from checkers.findings import Finding, Findings, Key, refuse_unsupported
@@ -50,8 +50,7 @@ from checkers.linearizability.objects.string_registers import string_registers
 from checkers.linearizability.objects.strings import build_strings
 from checkers.linearizability.registers.judge import RegisterKernel
 from checkers.linearizability.registers.zones import INVALID, UNDECIDED, VALID
-from checkers.options import CheckOptions
-from checkers.settings import initial_setting
+from checkers.options import CheckOptions, initial_setting
 from checkers.source import Interned, Source
 from checkers.verdict import Validity, Verdict
 

@@ -14,9 +14,8 @@ from assay.generate_command import Target, generate_history, with_anomaly
 from checkers.api import check
 from checkers.importers.detect import open_source
 from checkers.made import pages, registers, transactions
-from checkers.made.bases import BASES
-from checkers.made.generate import MadeHistory, anomalies, made_batches, settings_of, write_made
-from checkers.made.splice import Template, spliced
+from checkers.made.generate import BASES, MadeHistory, anomalies, made_batches, settings_of, write_made
+from checkers.made.injection import Template, spliced
 from checkers.models import MODELS
 from checkers.options import CheckOptions
 from harness.columns import SCHEMA
