@@ -88,6 +88,15 @@ _IMPORTS: Final = re.compile(
 _NAME: Final = re.compile(r"\w+")
 
 
+def sources_digest() -> str:
+    """A digest of all sources that any kernel may be made of."""
+    digest = hashlib.blake2b(digest_size=6)
+    for package in ("checkers", "harness"):
+        for path in sorted((_ROOT / package).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
 @cache
 def kernels_directory() -> Path:
     """Where compiled kernels are kept: below NUMBA_CACHE_DIR, else below `cache_base`."""
