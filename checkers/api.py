@@ -1,7 +1,5 @@
-"""Judging: one call for a history, or for all that a run asks; `checkers.models` is the registry.
-
-Which engine judges a history.
-"""
+"""Judging: one call for a history, or for all that a run asks, by the engine that suits it; `checkers.models` is the
+registry of models."""
 
 from __future__ import annotations
 
@@ -80,8 +78,8 @@ def judge_source_by_each(
         begin = time.perf_counter()
         engine.skipped.clear()
         try:
-            told = judge_by_each(model, engine.located(source), engine, _explaining(options), consistencies)
-            verdicts = [_of_what_was_judged(verdict, engine) for verdict in told]
+            judged = judge_by_each(model, engine.located(source), engine, _explaining(options), consistencies)
+            verdicts = [_of_what_was_judged(verdict, engine) for verdict in judged]
         except UserError:
             raise
         except Exception:  # noqa: BLE001 - judged one by one, each that the checker dies of is its own unknown
@@ -172,7 +170,7 @@ def fits_locally(source: Source) -> bool:
 
 def choose_engine(name: str, source: Source, spark: SparkOptions | None = None, cores: int | None = None) -> Engine:
     """The engine of that name; `auto` is Spark where a master is named, else local for what fits comfortably or where
-    there is no Java, else Spark. The local one works on so many cores (None: all that this process may use)."""
+    there is no Java, else Spark. The local one works on `cores` (None: all that this process may use)."""
     if name not in ENGINES:
         raise UserError(f"There is no engine {name!r}; the engines are {', '.join(ENGINES)}.")
     if name == "spark" or (name == "auto" and spark is not None and spark.names_a_master):

@@ -241,19 +241,19 @@ class _KernelCache(FunctionCache):
 
     def _file(self, sig: Any, codegen: Any) -> Path:
         code = self._py_func.__code__.co_code
-        homes = sorted({self._module, *_homes_of_tuples(sigutils.normalize_signature(sig)[0])})
-        key = (__version__, sys.version, [code_digest(home) for home in homes], code, sig, codegen.magic_tuple())
+        modules = sorted({self._module, *_modules_of_tuples(sigutils.normalize_signature(sig)[0])})
+        key = (__version__, sys.version, [code_digest(module) for module in modules], code, sig, codegen.magic_tuple())
         digest = hashlib.blake2b(repr(key).encode(), digest_size=8)
         return kernels_directory() / f"{self.name}-{digest.hexdigest()}"
 
 
-def _homes_of_tuples(kinds: Iterable[Any]) -> Iterator[str]:
+def _modules_of_tuples(kinds: Iterable[Any]) -> Iterator[str]:
     """The modules of the named tuples among these types, which a kernel reads by their fields and need not import."""
     for kind in kinds:
         if isinstance(kind, types.BaseNamedTuple):
             yield kind.instance_class.__module__
         if isinstance(kind, types.BaseTuple):
-            yield from _homes_of_tuples(kind.types)
+            yield from _modules_of_tuples(kind.types)
 
 
 class _PartCache(_KernelCache):

@@ -1,7 +1,5 @@
-"""What the user may choose about judging.
-
-Settings of single models (`-o KEY=VALUE`), read with one sentence for what can't be meant.
-"""
+"""What the user may choose about judging, and the settings of single models (`-o KEY=VALUE`), read with one sentence
+for what can't be meant."""
 
 from __future__ import annotations
 

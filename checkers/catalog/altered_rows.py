@@ -1,4 +1,5 @@
-"""Rows whose columns come and go: which cells operations on them read and wrote.
+"""Rows of a table that is altered meanwhile: which cells operations on them read and wrote, and whether its versions
+are one schema each.
 
 A read or write asks for a column by a wish, a number below 0, and its answer says the id of the column that it got; one
 that does not is refused. A write without answer has only its wish. Values are unique: whoever reads one says which
@@ -13,11 +14,9 @@ once. A write makes the row be there, a write of nil perhaps; an erasure that fo
 
 All of this is about one row at a time, so the rows of a history are judged by many tasks.
 
-The columns of a table that is altered while its rows are read and written: one schema a version, each id given once.
-
-Versions are told by those who altered the table, and with all its columns by those who asked for them. What reads and
-writes of the columns must give is another question: columns are told apart by their ids, and each cell is a register
-(the model `catalog-rows`).
+A version of the table is one schema, and the id of a column is given once. Versions are told by those who altered the
+table, and with all its columns by those who asked for them. (Reads and writes don't depend on that: they tell columns
+by their ids, and each cell is a register.)
 """
 
 from __future__ import annotations
@@ -90,12 +89,12 @@ class RowsFlow:
 
 
 def _one_by_one(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Operations of several micro-operations as so many of one, with the same invocation and completion."""
+    """Operations of several micro-operations as operations of one each, with the same invocation and completion."""
     lists = batch.column("mops")
     cells = lists.flatten()
     mops = pa.ListArray.from_arrays(pa.array(np.arange(len(cells) + 1), pa.int32()), cells)
-    apart = batch.take(pc.list_parent_indices(lists))
-    return apart.set_column(apart.schema.get_field_index("mops"), "mops", mops)
+    single = batch.take(pc.list_parent_indices(lists))
+    return single.set_column(single.schema.get_field_index("mops"), "mops", mops)
 
 
 def _cells(rows: Flat, initial: int | None) -> Flat:
@@ -117,11 +116,11 @@ def _columns(rows: Flat) -> Ints:
     """The column of each; below 0 where nothing says it."""
     _, partition, _, column = rows.address
     column = column.copy()
-    told = np.flatnonzero((rows.kind == READ) & (column >= 0) & (rows.value != NIL))
+    stated = np.flatnonzero((rows.kind == READ) & (column >= 0) & (rows.value != NIL))
     seen: dict[tuple[int, int], int] = {}
     lost = np.flatnonzero(np.isin(rows.kind, (WRITE, CAS)) & (column < 0) & (rows.complete == NEVER))
     if len(lost):
-        for place in told.tolist():
+        for place in stated.tolist():
             seen.setdefault((int(partition[place]), int(rows.value[place])), int(column[place]))
     for place in lost.tolist():
         column[place] = seen.get((int(partition[place]), int(rows.value[place])), -1)
@@ -181,10 +180,10 @@ and 2n + 2 (`yn`) once it was renamed; either may be dropped."""
 
 def schema_findings(calls: Sequence[Call]) -> Iterator[Finding]:
     """What is wrong with the schemas that were told."""
-    told = [call for call in calls if call.kind in (COLUMN, RESHAPE) and call.version is not None]
-    yield from _versions(told)
-    yield from _went_back(told)
-    yield from _came_back([call for call in told if call.kind == COLUMN])
+    stated = [call for call in calls if call.kind in (COLUMN, RESHAPE) and call.version is not None]
+    yield from _versions(stated)
+    yield from _went_back(stated)
+    yield from _came_back([call for call in stated if call.kind == COLUMN])
 
 
 def _finding(name: str, calls: Sequence[Call], **facts: int) -> Finding:
@@ -192,11 +191,11 @@ def _finding(name: str, calls: Sequence[Call], **facts: int) -> Finding:
     return Finding(name, max(ops), NO_KEY, ops, facts)
 
 
-def _versions(told: Sequence[Call]) -> Iterator[Finding]:
+def _versions(stated: Sequence[Call]) -> Iterator[Finding]:
     """A version is one schema, made by one alteration, and has what this was for."""
     shown: dict[int, Call] = {}
     made: dict[int, Call] = {}
-    for call in told:
+    for call in stated:
         assert call.version is not None
         first = (shown if call.kind == COLUMN else made).setdefault(call.version, call)
         same = first is call if call.kind == RESHAPE else sorted(first.columns) == sorted(call.columns)
@@ -216,12 +215,12 @@ def _done(change: Call, names: set[int]) -> bool:
     return done.get(change.step, new not in names)
 
 
-def _went_back(told: Sequence[Call]) -> Iterator[Finding]:
+def _went_back(stated: Sequence[Call]) -> Iterator[Finding]:
     """Who asks after a version was told is not told an earlier one."""
-    ended = sorted(told, key=lambda call: call.complete)
+    ended = sorted(stated, key=lambda call: call.complete)
     newest = list(accumulate(ended, _newer))
     place = 0
-    for call in sorted(told, key=lambda call: call.since):
+    for call in sorted(stated, key=lambda call: call.since):
         while place < len(ended) and ended[place].complete < call.since:
             place += 1
         if place and _version(newest[place - 1]) > _version(call):

@@ -1,4 +1,4 @@
-"""The operations of a catalog's history: from the columns of the history to calls of the model.
+"""The catalog as one object: its operations, from the columns of the history to calls, and what each call does to it.
 
 How operations stand in the history (`mops`; names are partition keys, table and tablet ids integers):
 
@@ -18,12 +18,10 @@ A failed `create` of class `already-present` has seen the name taken; one of the
 free; a failed `rename` of class `already-present` has seen the new name taken. Other failures say only that nothing was
 changed. Operations with other micro-operations (reads and writes of rows) are none of this model's business.
 
-The catalog as one object, and what each operation does to it (the model that `catalog` searches with).
-
-The state maps names to tables: (id, schema version). One object it must be. A rename takes a table from one name to
-another in one step, and a list shows all names at one moment: as registers, one a name, both could be torn and each
-register still be linearizable. Nor will registers written together do, for what a rename writes depends on what it
-finds.
+The model that `catalog` searches with: its state maps names to tables (id, schema version). One object it must be. A
+rename takes a table from one name to another in one step, and a list shows all names at one moment: as registers, one a
+name, both could be torn and each register still be linearizable. Nor will registers written together do, for what a
+rename writes depends on what it finds.
 
 - `create`: the name is free; a new table stands there, at version 0, under an id that was never used.
 - `delete`, `alter`: there is a table; it is gone, or its version is one higher.
@@ -242,8 +240,8 @@ def _call(rows: list[dict[str, int]], ends: _Ends) -> Call | None:
         seen = _refused(first)
         return None if seen is None else Call(**common, seen=(seen,))
     if kind in CHANGES:
-        told = None if first["nil"] or outcome == INFO else first["value"]
-        return Call(**common, name=first["name"], new=first["row"], id=told)
+        stated = None if first["nil"] or outcome == INFO else first["value"]
+        return Call(**common, name=first["name"], new=first["row"], id=stated)
     return None if outcome != OK else _answer(common, kind, rows)
 
 
@@ -274,13 +272,13 @@ def _answer(common: dict[str, Any], kind: int, rows: list[dict[str, int]]) -> Ca
         states = [UNRECORDED if row["kind"] == UNKNOWN else row["column"] for row in rows]
         shown = tuple(Tablet(0, row["value"], state, 0) for row, state in zip(rows, states, strict=True))
         return Call(**common, tablets=shown)
-    told = None if first["nil"] else first["value"]
-    absent = told is None and (kind == LOCATIONS or first["column"] == 1)
+    stated = None if first["nil"] else first["value"]
+    absent = stated is None and (kind == LOCATIONS or first["column"] == 1)
     if kind == SCHEMA:
-        version = None if told is None else first["row"]
-        return Call(**common, seen=(TableSeen(first["name"], absent, told, version),))
+        version = None if stated is None else first["row"]
+        return Call(**common, seen=(TableSeen(first["name"], absent, stated, version),))
     tablets = tuple(Tablet(row["name"], row["value"], row["column"], row["row"]) for row in rows[1:])
-    return Call(**common, seen=(TableSeen(first["name"], absent, told),), buckets=first["column"], tablets=tablets)
+    return Call(**common, seen=(TableSeen(first["name"], absent, stated),), buckets=first["column"], tablets=tablets)
 
 
 ANONYMOUS: Final = -1
@@ -342,8 +340,8 @@ def shows(state: State, call: Call, bindable: Bindable = never) -> State | None:
     return found
 
 
-def _is_or_may_be(here: tuple[int, int], told: int | None, bindable: Bindable) -> bool:
-    return told is None or here[0] == told or (here[0] == ANONYMOUS and bindable(told))
+def _is_or_may_be(here: tuple[int, int], stated: int | None, bindable: Bindable) -> bool:
+    return stated is None or here[0] == stated or (here[0] == ANONYMOUS and bindable(stated))
 
 
 def _with(state: State, name: int, table: Table) -> State:

@@ -1,7 +1,7 @@
 """The model `catalog`: tables under names are one linearizable object, and clients see what was committed, no more.
 
-The object's state maps names to tables, each with an id of its own and a schema version (`checkers.catalog.calls`);
-`checkers.catalog.calls` says how operations stand in the history. First come the contradictions that no order can mend
+The object's state maps names to tables, each with an id of its own and a schema version; `checkers.catalog.calls` says
+what operations do to it and how they stand in the history. First come the contradictions that no order can mend
 (`checkers.catalog.refute`): they are certain whatever the history's size, and cover what linearizability of names alone
 would not: records that were never committed, tables with some of their tablets, tablets that give way and come back,
 versions that go back, changes that are not done once all faults are healed. If there are none, a search looks for an
@@ -9,8 +9,6 @@ order of all operations (`checkers.catalog.search`). It is exact within its work
 
 The search looks at the whole history in one piece: it carries from each completion to the next the set of states that
 are possible, so that its cost grows with the operations that are open, not with the length of the history.
-
-What is wrong with a catalog, in words.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ EXPANDED: Final = 40
 ROWS_EXPANDED: Final = 8
 """To judge operations on rows takes 5.5 times what they take in a shuffle, and an erasure a row for each cell."""
 
-_STATES_TOLD: Final = 3
+_STATES_SHOWN: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +100,8 @@ def _stuck(answer: SearchAnswer) -> Iterator[Finding]:
         [[answer.names[place], *table] for place, table in enumerate(state) if table is not None]
         for state in answer.states
     ]
-    facts = {"states": states[:_STATES_TOLD], "more": max(0, len(states) - _STATES_TOLD)}
-    facts["apart"] = answer.apart
+    facts = {"states": states[:_STATES_SHOWN], "more": max(0, len(states) - _STATES_SHOWN)}
+    facts["apart"] = answer.in_parts
     yield Finding("no-order", answer.stuck.order, NO_KEY, (answer.stuck.order,), facts)
 
 
@@ -177,8 +175,8 @@ def _uncommitted(speaker: Speaker, finding: Finding) -> str:
 
 def _no_location(speaker: Speaker, finding: Finding) -> str:
     tablet = f"the tablet of partition {finding.facts['bucket']} of {_name(finding)}"
-    told = f"shows {tablet} RUNNING and names no replica of it"
-    return f"{opening(_op(speaker, finding.ops[0]))} {told}. Where a tablet is stands in its record."
+    shown = f"shows {tablet} RUNNING and names no replica of it"
+    return f"{opening(_op(speaker, finding.ops[0]))} {shown}. Where a tablet is stands in its record."
 
 
 def _half_made(speaker: Speaker, finding: Finding) -> str:

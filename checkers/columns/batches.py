@@ -1,9 +1,8 @@
 """A batch of the history table as numpy arrays: all that reads one, on either engine, is made of these.
 
 What a family asks of them is its own: one row an operation (`projection`), one row a micro-operation (`mops`), or
-operations beside their micro-operations (`rows`, `transactions.mops`).
-
-A batch of the history table as numpy columns: client operations, their micro-operations and the lists in these.
+client operations beside their micro-operations and the lists in these (`read_operations` and `read_mops` here,
+`transactions.mops`).
 """
 
 from __future__ import annotations

@@ -1,10 +1,6 @@
-"""Small numbers for what is the same in several columns, and columns that hold one value throughout.
+"""Small numbers for values: of whole columns, of values that are the same in several, and within kernels.
 
-Spans of numbers, spread out.
-
-A map from 64-bit values to small integers for compiled kernels: directly addressed where values are dense, else
-hashed.
-
+A kernel's map from values to small numbers (`ValueMap`) is addressed directly where values are dense, else hashed.
 Counters are the usual written values; addressing them directly keeps neighbours in time neighbours in memory.
 """
 
@@ -23,7 +19,7 @@ Places: TypeAlias = npt.NDArray[np.int32]
 
 _PAGE_BITS: Final = 12
 _PAGE: Final = 1 << _PAGE_BITS
-"""Values of `ranked` are looked up by pages of so many."""
+"""Values in a page, by which `ranked` looks them up."""
 
 
 def is_constant(column: npt.NDArray[Any]) -> bool:
@@ -32,7 +28,7 @@ def is_constant(column: npt.NDArray[Any]) -> bool:
 
 
 def shortened(column: Ints) -> Ints:
-    """The same column, kept once only if it holds one value throughout."""
+    """A column, kept once only if it holds one value throughout."""
     if len(column) > 1 and not is_constant(column) and column[0] == column[-1] and (column == column[0]).all():
         return np.broadcast_to(column[0], len(column))
     return column
@@ -114,7 +110,7 @@ def ranked(values: Ints) -> tuple[Ints, Places]:
 
 
 def packed(ids: Ints, count: int) -> tuple[Ints, int]:
-    """The same without gaps: every id below the count is used."""
+    """Ids as `dense` gives them, but without gaps: every id below the count is used."""
     used = np.zeros(count, np.bool_)
     used[ids] = True
     if used.all():

@@ -44,18 +44,10 @@ micro-operation in its operation), `size` (how many the operation has), `kind`, 
 for nil) and the extras asked for."""
 
 _PLACES: Final = 1 << 12
-"""Names of chains tell so many lists of one operation apart; one that reads more is refused, for lists of equal names
-would be taken for one."""
+"""Lists of one operation that names of chains tell from each other; an operation that reads more is refused, for lists
+of equal names would be taken for one."""
 
 _BASE: Final = (*ADDRESS, "invoke", "complete", "place", "size", "kind", "status", "value")
-
-EXTRAS: Final = (
-    *("session", "strong", "requested_ts", "served_ts", "bound", "page", "invoke_time", "complete_time", "expected"),
-    *("write_ts", "first", "last"),
-)
-"""Further columns: `session` (-1 - process where the history names none), `strong` (1 for reads of STRONG_MODES),
-`first` and `last` (of `bound_kinds`: the rows they are about, NIL and NEVER where open; where a page's limit ended it,
-its end is the last), the others as in the history table with NIL for null."""
 
 
 def key_of(rows: Columns, row: int) -> Key:
@@ -75,6 +67,10 @@ TextCodes: TypeAlias = tuple[tuple[str, ...], Mapping[tuple[str | None, ...], in
 class MopProjection:
     """Which micro-operations a model knows (`kinds`, by name), which extras it reads, which operations' `f` it is about
     (None: all of clients) or not about (`skipped_fs`), and whether writes of failed operations matter.
+
+    Extras are columns of the history table, with NIL for null, and `session` (-1 - process where the history names
+    none), `strong` (1 for reads of STRONG_MODES), `first` and `last` (of `bound_kinds`: the rows they are about, NIL
+    and NEVER where open; where a page's limit ended it, its end is the last).
 
     All rows of operations whose `f` is in `op_kinds` get that kind, whoever's they are; one without micro-operations
     gives one row all the same.
@@ -213,7 +209,7 @@ def _kinds(elements: BatchMops, lists: BatchLists, projection: MopProjection) ->
 
 
 def _bounds(lists: BatchLists, last: bool) -> Ints:
-    """The first or the last row that the bounds in a list say; see EXTRAS."""
+    """The first or the last row that the bounds in a list say; see `MopProjection`."""
     if not len(lists.items):
         return np.full(len(lists.start), NEVER if last else NIL)
     at = np.minimum(lists.start + last, len(lists.items) - 1)

@@ -1,9 +1,7 @@
-"""Operations on single objects as flat columns: which history columns they come from and how.
+"""Operations on single objects as flat columns, and in order of key and invocation, as keyed kernels read them.
 
-A projection is literal data; the local engine evaluates it here on Arrow batches, the Spark engine as native column
-expressions. Both give the columns of FLAT.
-
-Puts flat operations in order of key and invocation, as keyed kernels read them.
+A projection is literal data: which columns of the history flat ones come from, and how. Both engines evaluate it on
+Arrow batches and get the columns of FLAT.
 """
 
 from __future__ import annotations
@@ -241,7 +239,7 @@ def _key_ids(flat: Flat) -> tuple[Ints, int]:
 
 def group(flat: Flat, threads: int = 1) -> KeyedOps:
     """Sort by key, keeping the order of invocation within keys; linear in the number of operations. Columns are moved
-    by so many threads."""
+    by that many threads."""
     ids, count = _key_ids(flat)
     if count == 1:
         order: npt.NDArray[np.int64] | slice = slice(None)
@@ -258,7 +256,7 @@ def group(flat: Flat, threads: int = 1) -> KeyedOps:
 
 
 def slices(keyed: KeyedOps, rows: int) -> Iterator[KeyedOps]:
-    """The keys in turn, so many at a time that they have at most so many operations (or are one key); at least one
+    """The keys in turn, as many at a time as have at most `rows` operations together (or one key); at least one
     slice."""
     offsets, begin = keyed.columns.offsets, 0
     keys = len(offsets) - 1

@@ -1,6 +1,7 @@
-"""Operations of keys that many tasks judge together, on their way between them.
+"""What an engine does: hands groups of a history to kernels, and counts by columns.
 
-What an engine does: hands groups of a history to kernels, and counts by columns.
+Keys whose operations one task does not take are judged by many (`KeySplit`); `Rows` and `Zones` are their operations on
+their way between tasks.
 """
 
 from __future__ import annotations
@@ -83,10 +84,10 @@ class KeySplit(Protocol):
     def compare(self, rows: Rows, handed: Ints) -> SplitFindings:
         """What one range has to say of one key; `handed` is 1 for rows that an earlier range hands on."""
 
-    def united(self, told: Iterable[SplitFindings]) -> SplitFindings:
+    def united(self, answers: Iterable[SplitFindings]) -> SplitFindings:
         """Several answers as one, in any grouping."""
 
-    def concluded(self, told: SplitFindings) -> Findings:
+    def concluded(self, answer: SplitFindings) -> Findings:
         """What is said of these keys in the end."""
 
 
@@ -97,7 +98,7 @@ class KeyedKernel(Protocol):
         """The findings over all these keys, whose operations are sorted by invocation."""
 
     def split(self, addresses: tuple[Key, ...], width: int) -> KeySplit:
-        """How these keys are judged by many tasks, in ranges of so many events."""
+        """How these keys are judged by many tasks, in ranges of `width` events."""
 
 
 Tally: TypeAlias = dict[tuple[str, str], int]
@@ -116,7 +117,7 @@ class Work(Protocol[R_co]):
 
 
 class Engine(Protocol):
-    """The same groups to the same kernels, in-process or through Spark."""
+    """Hands the groups of a history to kernels, in-process or through Spark, to the same effect."""
 
     @property
     def name(self) -> str: ...
@@ -129,7 +130,7 @@ class Engine(Protocol):
         """Carry out the work, in the engine's way."""
 
     def parts(self, rows: int, rows_each: int, each_core: int = 1) -> int:
-        """Into how many parts the work on so many rows falls; one where they are few or nobody shares it."""
+        """Into how many parts the work on `rows` falls; one where they are few or nobody shares it."""
 
     def judge_keys(self, source: Source, projection: Projection, kernel: KeyedKernel, explain: int) -> Findings:
         """Every key's operations, sorted by invocation, through the kernel; the kernel's findings merged."""

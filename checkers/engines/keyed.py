@@ -1,9 +1,8 @@
-"""The operations of each key to a keyed kernel, on Spark.
+"""The operations of each key to a keyed kernel, on Spark; keys whose operations one task does not take to many tasks.
 
-Keys whose operations one task does not take, judged by many tasks on Spark: the steps of a `KeySplit` in turn.
-
-Three shuffles, each of at most as many rows as the keys have operations: by key and value, by key for what is in
-chains, by key and range of time. What was found on the way travels with the rows, in a bucket of its own.
+These go through the steps of a `KeySplit` in turn: three shuffles, each of at most as many rows as the keys have
+operations: by key and value, by key for what is in chains, by key and range of time. What was found on the way travels
+with the rows, in a bucket of its own.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from checkers.columns.projection import FLAT, Flat, Projection, concatenated, fl
 from checkers.engines.api import KeyedKernel, KeySplit, Rows, Zones, joined
 from checkers.engines.exchange import scattered, split, united
 from checkers.engines.shuffle import (
-    FINER,
+    FRAGMENTS,
     SCHEMA,
     STRINGS_PER_PIECE,
+    Answer,
     Room,
-    Told,
     answer,
     combined,
     message,
@@ -59,7 +58,7 @@ _ROOM: Final = Room(row=40)
 """Of the columns of an operation most are narrow."""
 
 ROWS_PER_CALL: Final = 1 << 18
-"""A kernel call gets about so many operations (whole keys), which bounds what it needs besides the columns."""
+"""Operations in a kernel call, about (whole keys), which bounds what it needs besides the columns."""
 
 _BYTES_PER_EVENT: Final = 256
 """What one event of a range of time can bring to the task that judges it: the three rows of a block, generously."""
@@ -71,15 +70,15 @@ _LEAST_SHARE: Final = 64
 def judge_keys_on_spark(
     engine: SparkEngine, source: Source, projection: Projection, kernel: KeyedKernel, explain: int
 ) -> Findings:
-    """See `Engine.judge_keys`."""
+    """What the kernel finds in every key's operations; see `Engine.judge_keys`."""
     buckets = planned_buckets(engine, source, engine.parts(source.rows, _ROWS_PER_BUCKET), _ROOM)
     plan = KeyPlan(projection, source.key_columns(), kernel, explain, most_held(engine, _BYTES_PER_ROW))
     with engine.reader(source) as reader:
-        found, crowded = run_sieved(engine, source, reader, plan, KeySieve(), buckets)
-        if crowded:
-            split = kernel.split(crowded, max(1, most_bytes(engine) // _BYTES_PER_EVENT))
-            told = judge_split(engine, reader, Splitter(split, projection, plan.keys), buckets)
-            found = merged([told, *([found] if found else [])], explain)
+        found, oversized = run_sieved(engine, source, reader, plan, KeySieve(), buckets)
+        if oversized:
+            split = kernel.split(oversized, max(1, most_bytes(engine) // _BYTES_PER_EVENT))
+            found_here = judge_split(engine, reader, Splitter(split, projection, plan.keys), buckets)
+            found = merged([found_here, *([found] if found else [])], explain)
     return found or kernel(group(concatenated([])))
 
 
@@ -108,7 +107,7 @@ class KeyPlan:
             yield from split(_columns(held), self.keys, buckets)
 
     def split_again(self, part: bytes) -> Iterator[tuple[int, bytes]]:
-        return split(united([part], FLAT.names), self.keys, FINER, finer=True)
+        return split(united([part], FLAT.names), self.keys, FRAGMENTS, again=True)
 
     def judge(self, parts: list[bytes]) -> Findings:
         keyed = group(_flat(united(parts, FLAT.names)))
@@ -131,7 +130,7 @@ def _flat(rows: Columns) -> Flat:
 
 
 class KeySieve:
-    """See `Sieve`."""
+    """The keys of a `KeyPlan`'s buckets; see `Sieve`."""
 
     def heavy(self, parts: list[bytes], least: int) -> frozenset[Key]:
         sizes: Counter[Key] = Counter()
@@ -151,7 +150,7 @@ class KeySieve:
 _ROWS_TOGETHER: Final = 1 << 19
 """Operations that are thinned and split together."""
 
-_TOLD: Final = -1
+_ANSWERS: Final = -1
 """The bucket of what was found; chains of the key at place n are in bucket -2 - n."""
 
 _RANGES: Final = 1 << 40
@@ -183,11 +182,11 @@ def judge_split(engine: SparkEngine, reader: HistoryReader, how: Splitter, bucke
     zones = mapped(met(read, parts), _Gather(how.split), SCHEMA)
     linked = mapped(met(zones, parts), _Link(how.split, most_bytes(engine)), SCHEMA)
     found = mapped(met(linked, parts), _Compare(how.split), "found binary")
-    told = answer(engine, found, how.split.united, parts).found
-    doubts = ", and ".join(sorted(told.doubts))
+    found_here = answer(engine, found, how.split.united, parts).found
+    doubts = ", and ".join(sorted(found_here.doubts))
     if doubts:
         engine.skipped.append(f"One key has more operations than one task takes, and {doubts}: that is not split.")
-    return how.split.concluded(told)
+    return how.split.concluded(found_here)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,9 +202,9 @@ class _ReadPieces:
             held, place = list[Rows](), piece * STRINGS_PER_PIECE
             groups = self.reader.groups_of(piece, self.pieces)
             for batch in self.reader.batches(columns, groups):
-                rows, told = self.how.split.read(flatten(batch, self.how.projection))
+                rows, found_here = self.how.split.read(flatten(batch, self.how.projection))
                 held.append(rows)
-                yield _telling(Told(told))
+                yield _answering(Answer(found_here))
                 if sum(len(rows.key) for rows in held) >= _ROWS_TOGETHER:
                     yield from self._by_value(held, place)
                     place, held = place + self.buckets, []
@@ -217,8 +216,8 @@ class _ReadPieces:
             yield message(bucket, place, data)
 
 
-def _telling(told: Told) -> pa.RecordBatch:
-    return message(_TOLD, 0, pickle.dumps(told))
+def _answering(found_here: Answer) -> pa.RecordBatch:
+    return message(_ANSWERS, 0, pickle.dumps(found_here))
 
 
 def _by_bucket(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Iterator[bytes]]]:
@@ -243,14 +242,14 @@ class _Gather:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for bucket, strings in _by_bucket(batches):
-            if bucket == _TOLD:
-                yield from (message(_TOLD, 0, data) for data in strings)
+            if bucket == _ANSWERS:
+                yield from (message(_ANSWERS, 0, data) for data in strings)
                 continue
-            zones, chains, told = self.split.gather(_unpacked(list(strings)))
+            zones, chains, found_here = self.split.gather(_unpacked(list(strings)))
             yield from _ranges(zones)
             for bucket, data in scattered(chains._asdict(), -2 - chains.key):
                 yield message(bucket, 0, data)
-            yield _telling(Told(told))
+            yield _answering(Answer(found_here))
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,16 +259,16 @@ class _Link:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for bucket, strings in _by_bucket(batches):
-            if bucket >= _TOLD:
+            if bucket >= _ANSWERS:
                 yield from (message(bucket, 0, data) for data in strings)
                 continue
             mine, size = within(self.most_bytes, strings, len)
             if size > self.most_bytes:
-                yield _telling(Told(None, (CHAINS_TOO_LARGE.format(size, self.most_bytes),)))
+                yield _answering(Answer(None, (CHAINS_TOO_LARGE.format(size, self.most_bytes),)))
                 continue
-            zones, told = self.split.blocks(_unpacked(mine))
+            zones, found_here = self.split.blocks(_unpacked(mine))
             yield from _ranges(zones)
-            yield _telling(Told(told))
+            yield _answering(Answer(found_here))
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,15 +276,15 @@ class _Compare:
     split: KeySplit
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        total: Told | None = None
+        total: Answer | None = None
         for bucket, strings in _by_bucket(batches):
-            told = [total] if total else []
-            if bucket == _TOLD:
-                told += [pickle.loads(data) for data in strings]
+            found_here = [total] if total else []
+            if bucket == _ANSWERS:
+                found_here += [pickle.loads(data) for data in strings]
             else:
                 columns = united(list(strings), _ZONES)
                 handed = columns.pop("handed")
-                told.append(Told(self.split.compare(Rows(**columns), handed)))
-            total = combined(told, self.split.united)
+                found_here.append(Answer(self.split.compare(Rows(**columns), handed)))
+            total = combined(found_here, self.split.united)
         if total is not None:
             yield packed(total)

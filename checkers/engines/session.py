@@ -1,10 +1,9 @@
 """The Spark session: on this machine, or on the cluster that the user names, with nothing set that would overrule him
 but what a right verdict needs.
 
-The JVM's archive of loaded classes, for Spark loads some ten thousand, which takes most of a short session's work.
-
-The first session writes the archive as its JVM ends, later ones map it. It is named after the JVM and Spark; the JVM
-itself refuses an archive that does not fit its jars and goes on without.
+Spark loads some ten thousand classes, which takes most of a short session's work. So a local session's JVM writes an
+archive of them as it ends, and later ones map it. It is named after the JVM and Spark; the JVM itself refuses an
+archive that does not fit its jars and goes on without.
 """
 
 from __future__ import annotations
@@ -93,18 +92,18 @@ def start_session(options: SparkOptions) -> Any:
         raise UserError(f"There is no archive {options.archive}; `assay pack` makes one.")
     java = check_java()
     logging.getLogger("py4j").setLevel(logging.ERROR)
-    told = _submitted() | dict(options.settings)
-    master = options.master or told.get("spark.master") or "local[*]"
-    refuse_settings(master, told)
+    stated = _submitted() | dict(options.settings)
+    master = options.master or stated.get("spark.master") or "local[*]"
+    refuse_settings(master, stated)
     local = master.startswith("local")
-    settings = session_settings(master, told, options.archive, None if _is_submitted() else java)
+    settings = session_settings(master, stated, options.archive, None if _is_submitted() else java)
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
     else:
         _require_own_jvm()
         require_answer(master)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["PYSPARK_PYTHON"] = _workers_python(local, options.archive, told)
+    os.environ["PYSPARK_PYTHON"] = _workers_python(local, options.archive, stated)
     others = _running()
     session = _quiet_start(settings)
     context = session.sparkContext
@@ -167,15 +166,15 @@ def stop_session(session: Any) -> None:
             session.stop()
 
 
-def session_settings(master: str, told: Mapping[str, str], archive: Path | None, java: Path | None) -> dict[str, str]:
-    """The settings of a session at `master`: what was told, for what it leaves open our defaults, and over it only what
-    a right verdict takes. `java` is what its JVM will be started with, None where spark-submit has started it."""
+def session_settings(master: str, stated: Mapping[str, str], archive: Path | None, java: Path | None) -> dict[str, str]:
+    """The settings of a session at `master`: what was stated, for what that leaves open our defaults, and over it only
+    what a right verdict takes. `java` is what its JVM will be started with, None where spark-submit has started it."""
     ours: dict[str, str] = {}
     if not master.startswith("local"):
         ours = _cluster_settings(archive)
     elif java is not None:
         ours = _local_settings(java)
-    return _defaults() | ours | dict(told) | _FIXED | {"spark.master": master}
+    return _defaults() | ours | dict(stated) | _FIXED | {"spark.master": master}
 
 
 _FIXED: Final = {
@@ -213,13 +212,13 @@ def _cluster_settings(archive: Path | None) -> dict[str, str]:
     return planned | {"spark.archives": f"{archive.resolve()}#{_UNPACKED}"}
 
 
-def _workers_python(local: bool, archive: Path | None, told: Mapping[str, str]) -> str:
+def _workers_python(local: bool, archive: Path | None, stated: Mapping[str, str]) -> str:
     """The interpreter of workers: the archive's, or what the user chose, or this very one."""
     if local:
-        return told.get("spark.pyspark.python") or sys.executable
+        return stated.get("spark.pyspark.python") or sys.executable
     if archive is not None:
         return f"./{_UNPACKED}/bin/python3"
-    return told.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
+    return stated.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
 
 
 def machine_memory() -> int:
@@ -228,12 +227,13 @@ def machine_memory() -> int:
 
 
 def local_heap_mib(memory: int) -> int:
-    """The JVM's heap on a machine with so many bytes: the most lies in Python's processes, which hold the columns."""
+    """The JVM's heap on a machine with that much memory: the most lies in Python's processes, which hold the
+    columns."""
     return max(1024, min(memory // 12 // _MIB, 8192))
 
 
 def planned_task_bytes(settings: Mapping[str, str], cores: int, executors: int, memory: int) -> int:
-    """Bytes for Python in one task: locally three quarters of what a machine with so many bytes has besides the heap,
+    """Bytes for Python in one task: locally three quarters of the machine's `memory` besides the heap,
     else what an executor has outside its heap, shared by the tasks that run at once (`cores` in all)."""
     if settings.get("spark.master", "").startswith("local"):
         heap = _bytes_of(settings.get("spark.driver.memory", "1g"))
@@ -459,7 +459,7 @@ _MAGIC: Final = (0xF00BABA8).to_bytes(4, "little")
 """Begins a whole archive; the JVM writes it last."""
 
 _ABANDONED_S: Final = 3600
-"""An archive that is not whole after so long will never be."""
+"""When an archive that is not whole is taken for one that never will be."""
 
 
 _ON_CLASS_PATH: Final = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR")

@@ -1,7 +1,6 @@
 """The Spark engine: its session, and what every stage of its work needs. Workers read histories with the reader that
-the local engine uses and run the same kernels in `mapInArrow` (`checkers.engines.shuffle`); only findings come back.
-
-Finds operations to be shown: workers read the row groups that may have them, and put together what they find.
+the local engine uses and run the same kernels in `mapInArrow` (`checkers.engines.shuffle`); only findings come back,
+and the operations that are to be shown, from the row groups that may have them (`Locator`).
 """
 
 from __future__ import annotations
@@ -46,22 +45,22 @@ Stage: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]
 """What workers do with the batches of a partition; picklable."""
 
 _FEW_ROWS: Final = 20_000
-"""So many rows make one part: to plan and start more tasks takes longer than they would save."""
+"""Rows that make one part: to plan and start more tasks takes longer than they would save."""
 
 _ROWS_VERIFIED: Final = 2_500_000
 """Operations that one task looks at to verify a history."""
 
 _FEW_TABLES: Final = 8
-"""The driver takes what so many tasks find to be shown as it is; of more one task makes one table."""
+"""Tasks of which the driver takes what they find to be shown as it is; of more one task makes one table."""
 
 _ROWS_PER_GROUP: Final = 1 << 16
 
 _BATCH_BYTES: Final = 1 << 22
-"""Batches that have so few bytes together go from a worker to the JVM as one, for each costs it something."""
+"""Most bytes of batches that go from a worker to the JVM as one, for each costs it something."""
 
 
 class SparkEngine:
-    """See `Engine`. Starts its session at first use and keeps it until `close`.
+    """Judges by tasks of a Spark session, which starts at first use and ends at `close`; see `Engine`.
 
     What is refused once is not tried again: a cluster is given more than a minute to take us on.
     """
@@ -95,12 +94,12 @@ class SparkEngine:
         try:
             looked_at = mapped(self.numbers(pieces, pieces), PieceVerifier(reader, pieces), VERIFIED)
             met = placed(looked_at, pieces).sortWithinPartitions("bucket")
-            told = self.collected(mapped(met, BucketVerifier(reader), VERIFIED))
+            rows = self.collected(mapped(met, BucketVerifier(reader), VERIFIED))
         except (UserError, HarnessError):
             raise
         except Exception as error:
             raise worker_fault(error) or error from error
-        if [int(row["data"]) for row in told if row["bucket"] == JUDGED] != [source.rows]:
+        if [int(row["data"]) for row in rows if row["bucket"] == JUDGED] != [source.rows]:
             raise HarnessError(f"Spark did not look at all of {source.path}.")
 
     def located(self, source: Source) -> Source:
@@ -187,7 +186,7 @@ def mapped(frame: Any, stage: Stage, schema: str) -> Any:
 
 
 def placed(rows: Any, parts: int) -> Any:
-    """The rows in so many partitions, by their column `bucket`: n is in partition n, modulo their number. A hash of it
+    """The rows in `parts` partitions, by their column `bucket`: n is in partition n, modulo their number. A hash of it
     would leave a third of the tasks without a bucket and others with several."""
     from pyspark.sql.functions import expr
 
@@ -216,7 +215,7 @@ class _InWorker:
 
 
 def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows, small batches of them together."""
+    """The rows of all batches, small batches of them together."""
     held, size = list[pa.RecordBatch](), 0
     for batch in batches:
         if held and size + batch.nbytes > _BATCH_BYTES:

@@ -1,6 +1,6 @@
-"""Verdicts of these checkers and their evidence: every finding as a sentence, with the operations that show it.
+"""Verdicts and their evidence: every finding as a sentence, with the operations that show it.
 
-Operations of evidence as people know them: foreign keys and values by the text that the history has for them, and
+Operations stand there as people know them: foreign keys and values by the text that the history has for them, and
 without what would fill pages.
 """
 
@@ -59,7 +59,7 @@ def explained(
     by_class: dict[str, tuple[Anomaly, ...]] = {}
     for finding in findings:
         ops = tuple(speaker.rows[index] for index in dict.fromkeys(finding.ops) if index >= 0)
-        anomaly = Anomaly(sentences[finding.anomaly](speaker, finding), source.told_key(finding.key), ops)
+        anomaly = Anomaly(sentences[finding.anomaly](speaker, finding), source.shown_key(finding.key), ops)
         by_class[finding.anomaly] = (*by_class.get(finding.anomaly, ()), anomaly)
     return by_class
 
@@ -91,12 +91,12 @@ _OF_MANY_ROWS: Final = ("page", "delete")
 """Micro-operations that state bounds of rows, which may be what the anomaly is about, whichever row that is."""
 
 _MOST_SHOWN: Final = 64
-"""Evidence shows at most so many micro-operations of an operation, those that the anomaly is about before others, and
-elements of a list, its first and last ones."""
+"""Micro-operations of an operation that evidence shows, those that the anomaly is about before others, and elements of
+a list, its first and last ones."""
 
 
 def readable(verdict: Verdict, source: Source) -> Verdict:
-    """The same verdict, its operations without interned numbers and shortened: `left_out` of an operation counts the
+    """A verdict, its operations without interned numbers and shortened: `left_out` of an operation counts the
     micro-operations besides those shown, `left_out` of a micro-operation the elements in the middle."""
     if not verdict.anomalies:
         return verdict
@@ -113,29 +113,29 @@ def _operation(op: dict[str, Any], keys: Sequence[Any], source: Source) -> dict[
     """The operation itself where it is readable as it is: evidence is not held twice."""
     mops = op.get("mops") or []
     if len(mops) > _MOST_SHOWN:
-        told = [_mop(mop, source) for mop in _telling(mops, keys, source)]
-        return op | {"mops": told, "left_out": len(mops) - _MOST_SHOWN}
-    told = [_mop(mop, source) for mop in mops]
-    return op if all(map(is_, told, mops)) else op | {"mops": told}
+        shown = [_mop(mop, source) for mop in _telling(mops, keys, source)]
+        return op | {"mops": shown, "left_out": len(mops) - _MOST_SHOWN}
+    shown = [_mop(mop, source) for mop in mops]
+    return op if all(map(is_, shown, mops)) else op | {"mops": shown}
 
 
 def _telling(mops: Sequence[dict[str, Any]], keys: Sequence[Any], source: Source) -> list[dict[str, Any]]:
     """As many as are shown, in their order: those of the keys and bounds before others, the first ones of each."""
-    about = [mop["f"] in _OF_MANY_ROWS or source.told_key(key_in(mop)) in keys for mop in mops]
+    about = [mop["f"] in _OF_MANY_ROWS or source.shown_key(key_in(mop)) in keys for mop in mops]
     chosen = sorted(range(len(mops)), key=lambda place: not about[place])[:_MOST_SHOWN]
     return [mops[place] for place in sorted(chosen)]
 
 
 def _mop(mop: dict[str, Any], source: Source) -> dict[str, Any]:
-    told: dict[str, Any] = {name: _shown(mop[name], source) for name in _NUMBERS if name in mop}
+    shown: dict[str, Any] = {name: _shown(mop[name], source) for name in _NUMBERS if name in mop}
     values = kept = mop.get("values") or []
     if len(values) > _MOST_SHOWN:
         kept = [*values[: _MOST_SHOWN // 2], *values[-_MOST_SHOWN // 2 :]]
-        told["left_out"] = len(values) - _MOST_SHOWN
+        shown["left_out"] = len(values) - _MOST_SHOWN
     elements = [_shown(value, source) for value in kept]
     if kept is not values or not all(map(is_, elements, values)):
-        told["values"] = elements
-    return mop if all(name in mop and value is mop[name] for name, value in told.items()) else mop | told
+        shown["values"] = elements
+    return mop if all(name in mop and value is mop[name] for name, value in shown.items()) else mop | shown
 
 
 def _shown(value: Any, source: Source) -> Any:

@@ -1,6 +1,6 @@
 """Export of a history as Jepsen EDN: one map an event, `{:index 0, :type :invoke, :process 3, :f :read, …}`.
 
-Whether a history that was written reads back as the same operations: what can't be said is told, never written.
+What was written is read back and compared: what can't be said in EDN is refused, never left in a file.
 """
 
 from __future__ import annotations
@@ -159,8 +159,8 @@ def _renamed_integers(column: pa.Array, ids: np.ndarray) -> pa.Array:
 def _sentence(path: Place, name: str, ours: pa.Table, other: pa.Table) -> str:
     """Which operation comes back as another, and in what."""
     for place in range(ours.num_rows):
-        told = ours[name][place].as_py()
-        if place >= other.num_rows or told != other[name][place].as_py():
+        stated = ours[name][place].as_py()
+        if place >= other.num_rows or stated != other[name][place].as_py():
             break
     index, f = ours["invoke_index"][place].as_py(), ours["f"][place].as_py()
     return f"{path} can't be exported: the {name} of event {index} ({f}) can't be said in EDN as Jepsen has it."

@@ -107,10 +107,10 @@ class _Lines:
         mops, plain = row.get("mops"), row.get("value")
         who = f":process {process}" if process >= 0 else f":process {_nemesis(process)}"
         what = f"{who}, :f {name(f)}"
-        told = self._values.told(f, mops, plain)
+        found = self._values.found(f, mops, plain)
         time = row["invoke_time"] if row.get("clock") != NO_CLOCK or row["invoke_time"] else None
         if process < 0:
-            asked, invoke, type = (None if ended not in (None, begun) else told), "info", "info"
+            asked, invoke, type = (None if ended not in (None, begun) else found), "info", "info"
         else:
             asked, invoke = self._values.asked(f, mops, plain, type == "ok"), "invoke"
         head = f"{{:index {begun}{_time(time)}, :type :{invoke}, {what}{_held(asked)}"
@@ -118,7 +118,7 @@ class _Lines:
         if ended is None or ended == begun:
             return f"{head}{extras}}}", None
         time = row.get("complete_time")
-        return f"{head}}}", f"{{:index {ended}{_time(time)}, :type :{type}, {what}{_held(told)}{extras}}}"
+        return f"{head}}}", f"{{:index {ended}{_time(time)}, :type :{type}, {what}{_held(found)}{extras}}}"
 
     def _check(self, row: Row, begun: int, ended: int | None) -> None:
         process = row["process"]

@@ -1,4 +1,4 @@
-"""The values of operations as Jepsen writes them: the other direction of `checkers.importers.operations` (pure).
+"""The values of operations as Jepsen writes them, in EDN: the other direction of `checkers.importers.operations`.
 
 Operations on one object each have the plain value (`3`, `[old new]` for a compare-and-set, `[1 2]`), or `[key value]`
 where a history has several objects (`jepsen.independent`). Operations of several micro-operations are transactions,
@@ -6,8 +6,6 @@ where a history has several objects (`jepsen.independent`). Operations of severa
 several independent objects that are taken apart further, both: `[outer [[:w inner 1]]]`. A key is its partition, or
 `[partition row column table]` where the others are not all 0. A list of two that
 is asked for and no pair of key and value is written in round brackets.
-
-Plain data, names and foreign values as EDN text (pure).
 """
 
 from __future__ import annotations
@@ -91,7 +89,7 @@ class Values:
         value = None if plain is None else msgspec.json.decode(plain)
         return isinstance(value, list) and len(value) == 2
 
-    def told(self, f: str, mops: Sequence[MopRow] | None, plain: str | None) -> str | None:
+    def found(self, f: str, mops: Sequence[MopRow] | None, plain: str | None) -> str | None:
         """The value of an operation, None for none; `plain` is JSON for what has no micro-operations."""
         if mops is None:
             return None if plain is None else data(msgspec.json.decode(plain))
@@ -182,7 +180,7 @@ def name(text: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """A string."""
+    """A text as a string of EDN."""
     return msgspec.json.encode(text).decode()
 
 
@@ -243,11 +241,11 @@ class Scalars:
         self._forms = {FOREIGN_BASE - 1 - place: form for place, form in enumerate(forms)} | {NIL: "nil"}
 
     def text(self, value: int | None) -> str:
-        """One value."""
+        """One value as EDN."""
         if value is None:
             return "nil"
         return str(value) if value > FOREIGN_BASE else self._forms.get(value, str(value))
 
     def vector(self, values: Sequence[int | None]) -> str:
-        """Several values."""
+        """Several values as a vector of EDN."""
         return "[" + " ".join(map(self.text, values)) + "]"

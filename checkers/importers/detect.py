@@ -1,7 +1,5 @@
-"""Opens a history of any format, told or found out from its first bytes.
-
-Our own saved histories: checked for version and columns, then streamed by whoever judges them.
-"""
+"""Opens a history of any format, named or found out from its first bytes; our own saved ones are streamed by whoever
+judges them."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ from harness.rundir import is_run, open_run
 
 _UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 _LOOKED_AT: Final = 16
-"""So many first bytes show whether a text is UTF-16."""
+"""First bytes that show whether a text is UTF-16."""
 
 
 def open_journal(path: Path) -> Source:

@@ -3,8 +3,7 @@
 Any number of pieces can be looked at apart from each other. A piece has some row groups, whose events must be in order,
 and a range of the sealed bytes of all parts. What is left to be compared is small: by part the checksums of ranges,
 which combine, and its first and last operation; and by range of events, flags that say which of these a piece has used.
-
-Checks that every history must pass, whatever it came from: one total order of events, each used once.
+The order of events (`EventOrder`) is checked of every history, whatever it came from.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from harness.history.seal import checksum_of, joined
 
 SCHEMA: Final = "bucket int, piece int, data binary"
 
-TOLD: Final = -1
+STATED: Final = -1
 """Bucket of what pieces tell of the parts that they touch."""
 
 REFUSED: Final = -2
@@ -67,9 +66,9 @@ class _StatedSums(msgspec.Struct, frozen=True, array_like=True):
 def verify_here(source: Source) -> None:
     """Raise UserError unless a saved history is whole, looked at by this process."""
     assert source.saved is not None
-    told, seen = _looked_at(source.saved, 0, 1)
+    stated, seen = _looked_at(source.saved, 0, 1)
     del seen
-    _require_whole(source.saved, [told])
+    _require_whole(source.saved, [stated])
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +80,8 @@ class PieceVerifier:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for piece in (number for batch in batches for number in batch.column(0).to_pylist()):
-            told, seen = _looked_at(self.reader, piece, self.pieces)
-            yield bucket_batch([(TOLD, piece, msgspec.msgpack.encode(told))])
+            stated, seen = _looked_at(self.reader, piece, self.pieces)
+            yield bucket_batch([(STATED, piece, msgspec.msgpack.encode(stated))])
             yield bucket_batch([(bucket, piece, data) for bucket, data in _by_bucket(seen)])
 
 
@@ -95,9 +94,9 @@ class BucketVerifier:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = (row for batch in batches for row in zip(*batch.to_pydict().values(), strict=True))
         for bucket, group in groupby(rows, key=lambda row: row[0]):
-            if bucket == TOLD:
-                told = [msgspec.msgpack.decode(data, type=_StatedSums) for _, _, data in group]
-                count = _require_whole(self.reader, told)
+            if bucket == STATED:
+                stated = [msgspec.msgpack.decode(data, type=_StatedSums) for _, _, data in group]
+                count = _require_whole(self.reader, stated)
                 yield bucket_batch([(JUDGED, 0, str(count).encode())])
             else:
                 twice = _used_twice(data for _, _, data in group)
@@ -152,10 +151,10 @@ def _sum(reader: HistoryReader, number: int, begin: int, end: int) -> _Sum:
         raise UserError(f"{place} can't be read: {one_line(error)}.") from error
 
 
-def _require_whole(reader: HistoryReader, told: list[_StatedSums]) -> int:
+def _require_whole(reader: HistoryReader, stated: list[_StatedSums]) -> int:
     """How many operations the pieces looked at; raises UserError unless these are all of all parts, in order."""
-    sums = sorted((each for one in told for each in one.sums), key=lambda each: (each.part, each.begin))
-    spans = sorted((each for one in told for each in one.spans), key=lambda each: (each.part, each.first))
+    sums = sorted((each for one in stated for each in one.sums), key=lambda each: (each.part, each.begin))
+    spans = sorted((each for one in stated for each in one.spans), key=lambda each: (each.part, each.first))
     last, rows = -1, 0
     for number, part in enumerate(reader.manifest.parts):
         place = reader.place_of_part(part)

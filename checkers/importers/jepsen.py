@@ -1,9 +1,7 @@
 """Jepsen histories as EDN, JSON or log lines, turned into our table block by block.
 
-Collects the rows of a history that is read block by block, and hands them over in order of invocation.
-
-Nearly all rows come in that order. Those of operations that were still open at the end of their block come late; they
-are kept apart and put in their places at the end.
+A spool collects the rows and hands them over in order of invocation. Nearly all come in that order; those of operations
+that were still open at the end of their block come late, and are put in their places at the end.
 """
 
 from __future__ import annotations
@@ -178,7 +176,7 @@ class Spool:
         return self._folder is not None
 
     def add(self, batch: pa.RecordBatch, late: int) -> None:
-        """Take a batch, of which so many rows at its beginning are late."""
+        """Take a batch, of which the first `late` rows are late."""
         self.rows += batch.num_rows
         if late:
             self._late.append(batch.take(pa.array(range(late))))  # A slice would keep the whole batch alive.

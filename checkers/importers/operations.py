@@ -1,11 +1,10 @@
-"""Turns the values of operations into micro-operations, compiled: scalars, pairs, transactions, lists, maps.
+"""Turns a block of paired events into rows of the history table, their values into micro-operations: scalars, pairs,
+transactions, lists, maps.
 
 A value may belong to one of several independent objects: it is a pair `[key value]` (a tuple of `jepsen.independent`),
 or the operation states a `:key`. The key is then the partition; what a transaction or a map inside names is the row.
 Elsewhere what transactions and maps name is the partition. A key that is written as four numbers is a whole address:
 `[partition row column table]`, as our own export has it.
-
-Turns a block of paired events into rows of the history table.
 """
 
 from __future__ import annotations
@@ -409,18 +408,18 @@ def _chosen_values(operations: BlockOperations) -> Tokens:
 
 
 def _check_same_keys(operations: BlockOperations, chosen: Tokens, rows: Ints, meaning: Meaning) -> None:
-    """That operations on independent keys complete on the key that they were invoked on."""
+    """Raise UserError where an operation completes on another independent key than it was invoked on."""
     if not meaning.keyed:
         return
     tape = operations.tape
     asked = operations.events[operations.begun[rows], VALUE]
-    told = chosen[rows]
-    other = np.flatnonzero((told != asked) & (tape.kind[told] == VECTOR) & (tape.after[told] > told + 1))
-    first, second = asked[other] + 1, told[other] + 1
+    found = chosen[rows]
+    other = np.flatnonzero((found != asked) & (tape.kind[found] == VECTOR) & (tape.after[found] > found + 1))
+    first, second = asked[other] + 1, found[other] + 1
     atoms = (tape.kind[first] < VECTOR) & (tape.kind[second] < VECTOR)
     wrong = other[atoms & (tape.number[first] != tape.number[second])]
     if len(wrong):
-        line = tape.line(int(told[wrong[0]]))
+        line = tape.line(int(found[wrong[0]]))
         raise UserError(
             f"{operations.path}, line {line}: an operation completes on another key than it was invoked on."
         )
@@ -531,10 +530,10 @@ def _alike(tape: Tape, one: Tokens, other: Tokens, asked: Bools) -> Bools:
 
 
 def _json_values(tape: Tape, tokens: Tokens) -> pa.Array:
-    told: list[str | None] = [None] * len(tokens)
+    found: list[str | None] = [None] * len(tokens)
     for i in np.flatnonzero(tokens >= 0).tolist():
-        told[i] = msgspec.json.encode(as_json(tape, int(tokens[i]))).decode()
-    return pa.array(told, pa.string())
+        found[i] = msgspec.json.encode(as_json(tape, int(tokens[i]))).decode()
+    return pa.array(found, pa.string())
 
 
 def _mops_array(path: Path, tape: Tape, operations: BlockOperations, mops: MopColumns, fitting: Bools) -> pa.Array:

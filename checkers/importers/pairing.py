@@ -1,7 +1,5 @@
-"""Finds the operations of a tape: one map each, and in it the values of the fields that matter.
-
-Pairs the events of a foreign history: each completion with its process's open invocation, in one total order.
-"""
+"""The events of a foreign history: found on its tape, one map each with the fields that matter, and paired, each
+completion with its process's open invocation, in one total order."""
 
 from __future__ import annotations
 
@@ -169,8 +167,8 @@ class Paired:
 
 def number_names(path: Path, tape: Tape, tokens: Tokens) -> tuple[Ints, tuple[str, ...]]:
     """Codes of the tokens' names and the names; tokens of -1 and nil get code -1."""
-    told = np.where(tape.kind[np.maximum(tokens, 0)] == NULL, -1, tokens) if len(tokens) else tokens
-    codes, firsts = distinct(tape, told)
+    stated = np.where(tape.kind[np.maximum(tokens, 0)] == NULL, -1, tokens) if len(tokens) else tokens
+    codes, firsts = distinct(tape, stated)
     if len(firsts) > _MOST_NAMES:
         raise UserError(f"{path} has more than {_MOST_NAMES} different operation names, so this is not a history.")
     names = [name_of(tape, int(token)) for token in firsts]

@@ -1,8 +1,7 @@
-"""Transactions of plain reads and writes, told a session at a time, as our table.
+"""Transactions of plain reads and writes, session by session, as our table: the text formats of AWDIT and Plume.
 
-AWDIT's text histories: `w KEY VALUE` and `r KEY VALUE` lines; `-----` ends a transaction, `=====` a session.
-
-Plume's text histories: `r(KEY,VALUE,SESSION,TRANSACTION)` and `w(…)`, one a line; transaction -1 is aborted.
+- AWDIT: `w KEY VALUE` and `r KEY VALUE` lines; `-----` ends a transaction, `=====` a session.
+- Plume: `r(KEY,VALUE,SESSION,TRANSACTION)` and `w(…)`, one a line; transaction -1 is aborted.
 """
 
 from __future__ import annotations
@@ -59,21 +58,21 @@ def require_known(path: Path, numbers: Ints) -> None:
         raise UserError(f"{path} has the number {numbers.min()}; the least that can be judged is {FOREIGN_BASE + 1}.")
 
 
-def transactions_source(path: Path, format: str, told: Transactions) -> Source:
+def transactions_source(path: Path, format: str, read: Transactions) -> Source:
     """A source over transactions, one operation each; sessions are processes."""
-    count, mops = len(told.sizes), len(told.key)
+    count, mops = len(read.sizes), len(read.key)
     zeros = np.zeros(mops, np.int64)
     fields: dict[str, Any] = {
-        "f": decoded(told.write.astype(np.int8), ("r", "w")),
+        "f": decoded(read.write.astype(np.int8), ("r", "w")),
         "table": pa.array(zeros.astype(np.int32)),
-        "partition": pa.array(told.key),
+        "partition": pa.array(read.key),
         "row": pa.array(zeros),
         "column": pa.array(zeros.astype(np.int32)),
-        "value": pa.array(told.value),
+        "value": pa.array(read.value),
         "expected": pa.nulls(mops, pa.int64()),
         "values": pa.nulls(mops, pa.list_(pa.int64())),
     }
-    offsets = pa.array(np.concatenate(([0], np.cumsum(told.sizes))).astype(np.int32))
+    offsets = pa.array(np.concatenate(([0], np.cumsum(read.sizes))).astype(np.int32))
     structs = pa.StructArray.from_arrays([fields[field.name] for field in MOP], fields=list(MOP))
     op = np.arange(count)
     known: dict[str, Any] = {
@@ -81,9 +80,9 @@ def transactions_source(path: Path, format: str, told: Transactions) -> Source:
         "invoke_index": pa.array(2 * op),
         "complete_index": pa.array(2 * op + 1),
         "invoke_time": pa.array(np.zeros(count, np.int64)),
-        "type": decoded(told.failed.astype(np.int8), ("ok", "fail")),
-        "process": pa.array(_processes(told.session)),
-        "session": pa.array(told.session),
+        "type": decoded(read.failed.astype(np.int8), ("ok", "fail")),
+        "process": pa.array(_processes(read.session)),
+        "session": pa.array(read.session),
         "f": decoded(np.zeros(count, np.int8), ("txn",)),
         "mops": pa.ListArray.from_arrays(offsets, structs, type=pa.list_(MOP)),
         "clock": decoded(np.zeros(count, np.int8), (NO_CLOCK,)),
@@ -175,7 +174,7 @@ def _behind_rule(text, place, end):
 
 
 @kernel
-def _read(text, told):
+def _read(text, read):
     count, lines, transaction, session, at = 0, 0, 0, 0, 0
     # At the head: text[:at] is whole lines, `lines` of them, which held `count` operations and the separating lines
     # that `transaction` and `session` count. A text without a newline at its end has one more line, which may be
@@ -189,11 +188,11 @@ def _read(text, told):
         if place < end:
             head = text[place]
             if head in (_R, _W):
-                told.key[count], place = _integer(text, place + 1, end)
+                read.key[count], place = _integer(text, place + 1, end)
                 if place >= 0:
-                    told.value[count], place = _integer(text, place, end)
-                told.write[count] = head == _W
-                told.transaction[count], told.session[count] = transaction, session
+                    read.value[count], place = _integer(text, place, end)
+                read.write[count] = head == _W
+                read.transaction[count], read.session[count] = transaction, session
                 count += 1
             elif head in (_MINUS, _EQUALS):
                 place = _behind_rule(text, place, end)
@@ -217,14 +216,14 @@ def open_awdit(path: Path, data: Data) -> Source:
     if end.wrong_at != _NONE:
         shown = text[end.wrong_at :].split(b"\n", 1)[0][:40].decode(errors="replace")
         raise UserError(f"{path}, line {end.lines + 1}: {shown!r} is not an operation, ----- or =====.")
-    told = _Operations(write[: end.operations], *(column[: end.operations] for column in numbers))
-    first = np.flatnonzero(np.diff(told.transaction, prepend=-1))
+    read = _Operations(write[: end.operations], *(column[: end.operations] for column in numbers))
+    first = np.flatnonzero(np.diff(read.transaction, prepend=-1))
     sizes = np.diff(np.append(first, end.operations))
     failed = np.zeros(len(first), np.bool_)
-    for column in (told.key, told.value):
+    for column in (read.key, read.value):
         require_known(path, column)
     return transactions_source(
-        path, "awdit-text", Transactions(sizes, told.session[first], failed, told.write, told.key, told.value)
+        path, "awdit-text", Transactions(sizes, read.session[first], failed, read.write, read.key, read.value)
     )
 
 

@@ -33,7 +33,7 @@ CLASSES: Final = ("unexpected-key", "nil-balance", "wrong-total", "negative-valu
 
 _FS: Final = ("read", "r")
 _MOST_TOTALS: Final = 256
-"""Of so many totals of a bank the reads are counted, those that most show. That hides nothing: where all reads show one
+"""Totals of a bank of which the reads are counted, those that most show. That hides nothing: where all reads show one
 total there is only one, and where they don't, those that show another than the chosen one are told."""
 
 

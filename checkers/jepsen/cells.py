@@ -1,7 +1,5 @@
-"""Flat rows for checkers of operations with one plain value each: a kind, an object, a value, when it was.
-
-Integers of any size: what importers intern because 64 bits or the reserved range do not hold it, and safe sums.
-"""
+"""Flat rows for checkers of operations with one plain value each (a kind, an object, a value, when it was), and
+integers of any size: what importers intern because 64 bits or the reserved range do not hold it, and safe sums."""
 
 from __future__ import annotations
 

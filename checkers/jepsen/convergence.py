@@ -132,16 +132,16 @@ class ConvergenceFlow:
         sizes = np.diff(np.append(objects, len(last)))
         heads = np.repeat(last[objects], sizes)
         differ = (value[last] != value[heads]) | (text[last] != text[heads])
-        apart = np.logical_or.reduceat(differ, objects)
+        diverged = np.logical_or.reduceat(differ, objects)
         kept = []
-        for number in np.flatnonzero(apart)[: self.explain].tolist():
+        for number in np.flatnonzero(diverged)[: self.explain].tolist():
             mine = last[objects[number] : objects[number] + sizes[number]]
             _, distinct = np.unique(np.stack((value[mine], text[mine])), axis=1, return_index=True)
             ops = tuple(invoke[mine[np.sort(distinct)]].tolist()[:4])
             facts = {"nodes": int(sizes[number]), "values": len(distinct)}
             kept.append(Finding(DIVERGENCE, min(ops), key_at(rows, int(mine[0])), ops, facts))
         figures |= {"objects": len(objects), "compared": int((sizes > 1).sum())}
-        counts = {DIVERGENCE: int(apart.sum())}
+        counts = {DIVERGENCE: int(diverged.sum())}
         return Findings(figures["final_reads"], counts=counts, kept=earliest(kept, self.explain), figures=figures)
 
 

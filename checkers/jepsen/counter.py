@@ -7,10 +7,7 @@ Jepsen.
 
 Each bound is a running sum up to one moment. So a long history of few counters is judged by ranges of time, each by a
 task that is told what came before. Where a read begins in one range and ends in another, each judges its half, and the
-two meet when answers are put together (`checkers.jepsen.counter`).
-
-What ranges of time tell each other of a counter: sums before each range, and reads that begin in one and end in
-another.
+two meet when answers are put together (`united`).
 """
 
 from __future__ import annotations
@@ -45,13 +42,12 @@ _ROWS_PER_RANGE: Final = 1 << 20
 _MOST_RANGES: Final = 1 << 12
 """Ranges of longer histories are longer, so that what tasks are told of them stays small."""
 
-MOST_TOLD: Final = 1 << 14
-"""Sums of so many counters and ranges are told to every task; more counters than that are work for many tasks each by
-itself."""
+MOST_SUMS: Final = 1 << 14
+"""Sums by counter and range that every task is told; more counters than that are work for many tasks each by itself."""
 
 
 _MOST_COUNTERS: Final = 1_000
-"""So many counters are split by time; of more each is judged by itself, and nobody is told of sums."""
+"""Counters that are split by time; of more each is judged by itself, and nobody is told of sums."""
 
 ADD, SUBTRACT, READ = 0, 1, 2
 
@@ -128,7 +124,7 @@ class CounterFlow:
         bounds = self._bounds(rows, events)
         kind, outcome = events.kind, column(rows, "outcome")
         begins, ends = np.flatnonzero(kind == BEGINS), np.flatnonzero(kind == ENDS)
-        counts, kept = self._told(rows, events, bounds, begins, ends)
+        counts, kept = self._whole_reads(rows, events, bounds, begins, ends)
         figures = {"reads": len(begins), "adds": int((kind == BEGUN).sum()), "nil_reads": int((kind == NIL_READ).sum())}
         figures["indeterminate_adds"] = int(((kind == BEGUN) & (outcome == INFO)).sum())
         ops = sum(figures[name] for name in ("reads", "adds", "nil_reads"))
@@ -139,13 +135,13 @@ class CounterFlow:
         return CounterPart(found, tuple(halves))
 
     def sums(self, batch: pa.RecordBatch) -> Totals | None:
-        """The sums of a batch of the history by counter and range; None if tasks can't be told of so many."""
+        """The sums of a batch of the history by counter and range; None if there are too many to tell tasks of."""
         rows = pa.Table.from_batches([self.flatten(batch)])
         if not rows.num_rows:
             return {}
         rows = rows.sort_by([(name, "ascending") for name in (*self.keys, *self.order)])
         events = self._events(rows)
-        if len(events.starts) > MOST_TOLD:
+        if len(events.starts) > MOST_SUMS:
             return None
         found: dict[Any, Sums] = {}
         stops = np.append(events.starts[1:], rows.num_rows)
@@ -186,7 +182,7 @@ class CounterFlow:
         latest = np.where(here, column(rows, "invoke")[row], earlier)
         return _Bounds(begun_rise, begun_fall, done_rise, done_fall, latest)
 
-    def _told(
+    def _whole_reads(
         self, rows: pa.Table, events: _CounterEvents, bounds: _Bounds, begins: Ints, ends: Ints
     ) -> tuple[dict[str, int], list[Finding]]:
         """What is wrong with reads of which both events are here. Those of one read are at the same place among them in
@@ -246,7 +242,7 @@ def _amounts(events: _CounterEvents, kind: int) -> tuple[Any, Any]:
 
 
 class Sums(NamedTuple):
-    """What adds and decrements come to over a stretch of time, exactly: of all that began and of all that were
+    """What adds and decrements come to over some time, exactly: of all that began and of all that were
     acknowledged there; `latest` is the last acknowledgement there and the invocation it belongs to (-1: none)."""
 
     begun_rise: int = 0
@@ -256,7 +252,7 @@ class Sums(NamedTuple):
     latest: tuple[int, int] = (-1, -1)
 
     def with_later(self, other: Sums) -> Sums:
-        """Both stretches."""
+        """The sums over this time and a later one."""
         return Sums(
             self.begun_rise + other.begun_rise,
             self.begun_fall + other.begun_fall,
@@ -271,20 +267,20 @@ Totals: TypeAlias = Mapping[tuple[Key, int], Sums]
 
 
 def range_width(operations: int) -> int:
-    """Events in a range of a history with so many operations."""
+    """Events in a range of a history with that many operations."""
     return 2 * max(_ROWS_PER_RANGE, -(-operations // _MOST_RANGES))
 
 
-def summed(told: list[Totals | None]) -> Totals | None:
-    """The sums of several parts of a history; None if tasks can't be told of so many."""
+def summed(parts: list[Totals | None]) -> Totals | None:
+    """The sums of several parts of a history; None if there are too many to tell tasks of."""
     total: dict[tuple[Key, int], Sums] = {}
-    for part in told:
+    for part in parts:
         if part is None:
             return None
         for place, sums in part.items():
             total[place] = total[place].with_later(sums) if place in total else sums
     counters = len({key for key, _ in total})
-    return total if len(total) <= MOST_TOLD and counters <= _MOST_COUNTERS else None
+    return total if len(total) <= MOST_SUMS and counters <= _MOST_COUNTERS else None
 
 
 def before_each(totals: Totals) -> dict[tuple[Key, int], Sums]:

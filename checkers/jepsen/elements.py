@@ -1,15 +1,14 @@
-"""Which reads of a set show each element and which is the last to miss it, without looking at every pair of the two.
+"""Follows each element of sets through all reads: when it was known, last shown, last missed.
+
+Columns in, columns out. What reads show is looked at where it lies, list by list: beside it only the elements
+themselves need room. Which reads show an element and which is the last to miss it is found without looking at every
+pair of the two.
 
 Rows are adds and reads sorted by object and invocation. Reads are met latest first, so those of an object have ranks,
 and an element's `lead` is how many of them, from the latest on, show it without a gap: the read of that rank is the
 last one that misses it. A read that ended before an element was added can't show it; that matters for `late` elements
 only, those added after the last read began (the others were added before some read that does count), and these have
 their leads among the `late` reads, those that were still open then.
-
-Follows each element of sets through all reads: when it was known, last shown, last missed.
-
-Columns in, columns out. What reads show is looked at where it lies, list by list: beside it only the elements
-themselves need room.
 """
 
 from __future__ import annotations
@@ -174,7 +173,7 @@ def last_missed(ops, owner, sought, traces, read_first, reads):
 
 @dataclass(frozen=True, slots=True)
 class Stray:
-    """A value that the read at `row` shows so many times although its last add had not begun."""
+    """A value that the read at `row` shows several `times` although its last add had not begun."""
 
     row: int
     value: int
@@ -325,12 +324,12 @@ def _early(table: pa.Table, ops: SetOps, sought: Sought, traces: Traces, begun: 
         first, stop = sought.first[owner], sought.first[owner + 1]
         place = first + np.searchsorted(sought.value[first:stop], value)
         added, first_added = np.full((2, len(value)), NEVER)
-        told = np.zeros(len(value), np.bool_)
+        known = np.zeros(len(value), np.bool_)
         here = place < stop
         here[here] = sought.value[place[here]] == value[here]
         added[here], first_added[here] = sought.added[place[here]], begun[place[here]]
-        told[here] = traces.most[place[here]] > 1
+        known[here] = traces.most[place[here]] > 1
         unexpected += int(times[ops.complete[row] <= first_added].sum())
-        for i in np.flatnonzero((times > 1) & (ops.complete[row] <= added) & ~told).tolist():
+        for i in np.flatnonzero((times > 1) & (ops.complete[row] <= added) & ~known).tolist():
             found.setdefault((int(owner), int(value[i])), Stray(row, int(value[i]), int(times[i])))
     return _Early(tuple(found.values()), unexpected)

@@ -3,8 +3,6 @@
 Each key is written once, so reads of one group can be put in order by what they show. Two reads of which each shows a
 write that the other misses saw the writes in opposite orders: a long fork, which snapshot isolation does not allow.
 Whether what reads show was written at all is looked at key by key.
-
-Reads as sets of keys seen: which groups of reads are no chain by inclusion, and which pairs of reads show it.
 """
 
 from __future__ import annotations
@@ -279,11 +277,14 @@ _SENTENCES: Final = {LONG_FORK: _long_fork}
 
 
 _MOST_BITS: Final = 62
-"""Sets of up to so many keys are kept as machine integers."""
+"""Keys of which sets are kept as machine integers."""
 
 
 class GroupReads:
-    """Reads in order of (group, invocation). `seen` has a flag for each key of each read, in the order of the group's
+    """Reads as sets of keys seen, in order of (group, invocation): those of a group are a chain by inclusion, or
+    forked.
+
+    `seen` has a flag for each key of each read, in the order of the group's
     keys; read i's begin at `starts[i]`."""
 
     def __init__(self, group: Ints, invoke: Ints, place: Ints, seen: Any, starts: Ints) -> None:

@@ -59,10 +59,10 @@ _ITEMS_PER_SHARE: Final = 1 << 21
 """Elements that reads show of one share, as far as reads show enough of them: each share takes a row of each read."""
 
 _LEAST_SHOWN: Final = 8
-"""A share has so many elements for each read on average."""
+"""Elements that a share has for each read on average, at least."""
 
-_MOST_TOLD: Final = 1_000
-"""So many sets are counted; more sets than that are work for many tasks each by itself."""
+_MOST_SETS: Final = 1_000
+"""Sets that are counted; more sets than that are work for many tasks each by itself."""
 
 _KEPT: Final = "kept:"
 """Figures of this name and a set's address say in how many shares the set has elements that stay."""
@@ -75,7 +75,7 @@ _LATENCIES: Final = (0.0, 0.5, 0.95, 0.99, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class SetFullFlow:
-    """See `Flow`: all operations on a set meet, or of each of so many shares of its elements."""
+    """See `Flow`: all operations on a set meet, or all of a share of its elements, where there are several `shares`."""
 
     explain: int
     shares: int = 1
@@ -181,7 +181,7 @@ def _index(rows: pa.Table, row: int) -> int:
 
 
 def _histogram(name: str, latency: Ints) -> dict[str, int]:
-    """How many latencies need so many bits, in ns: parts of it can be added up."""
+    """How many latencies (ns) there are by the bits that they take: parts of it can be added up."""
     bits = np.ceil(np.log2(latency.astype(np.float64) + 1)).astype(np.int64)
     found, counts = np.unique(bits, return_counts=True)
     return {f"{name}:{bit}": count for bit, count in zip(found.tolist(), counts.tolist(), strict=True)}
@@ -230,25 +230,25 @@ def size_of(batch: pa.RecordBatch) -> _Size | None:
     found = read_set_rows(batch)
     rows = np.concatenate((found.adds, found.reads))
     sets = np.unique(np.stack([part[rows] for part in found.mops.address], axis=1), axis=0)
-    if len(sets) > _MOST_TOLD:
+    if len(sets) > _MOST_SETS:
         return None
     shown = found.mops.list_stop[found.reads] - found.mops.list_start[found.reads]
     keys = frozenset(map(Key.of, sets))
     return _Size(keys, len(found.adds), len(found.reads), int(shown.sum()))
 
 
-def total_size(told: list[_Size | None]) -> _Size | None:
+def total_size(sizes: list[_Size | None]) -> _Size | None:
     """What several parts of a history say together."""
-    known = [size for size in told if size is not None]
+    known = [size for size in sizes if size is not None]
     sets = frozenset[Key]().union(*(size.sets for size in known))
-    if len(known) < len(told) or len(sets) > _MOST_TOLD:
+    if len(known) < len(sizes) or len(sets) > _MOST_SETS:
         return None
     adds, reads = sum(size.adds for size in known), sum(size.reads for size in known)
     return _Size(sets, adds, reads, sum(size.shown for size in known))
 
 
 def shares_of(reads: int, shown: int) -> int:
-    """Into how many shares sets fall whose reads show so many elements."""
+    """Into how many shares sets fall whose reads show `shown` elements in all."""
     return max(1, min(-(-shown // _ITEMS_PER_SHARE), shown // (_LEAST_SHOWN * max(1, reads)), MOST_BUCKETS))
 
 

@@ -43,8 +43,8 @@ from checkers.verdict import Verdict
 
 ITEM = 2
 
-_MOST_TOLD: Final = 1_000
-"""Tasks are told of the final reads of so many sets; more sets than that are work for many tasks each by itself."""
+_MOST_SETS: Final = 1_000
+"""Sets of whose final reads tasks are told; more sets than that are work for many tasks each by itself."""
 
 SCHEMA: Final = pa.schema(
     [
@@ -201,21 +201,21 @@ def finals_of(batch: pa.RecordBatch) -> Finals | None:
     kept = flat_rows.filter(pa.array(np.isin(column(flat_rows, "kind"), (ADD, READ))))
     rows = pa.Table.from_batches([kept]).sort_by([(name, "ascending") for name in OBJECT])
     starts = group_starts([column(rows, name) for name in OBJECT])
-    if len(starts) > _MOST_TOLD:
+    if len(starts) > _MOST_SETS:
         return None
     reads = zip(*(part.tolist() for part in _finals_in(rows, starts)), strict=True)
     return {key_at(rows, int(start)): FinalRead(*read) for start, read in zip(starts, reads, strict=True)}
 
 
-def latest(told: list[Finals | None]) -> Finals | None:
+def latest(parts: list[Finals | None]) -> Finals | None:
     """The final reads of several parts of a history as those of all."""
     finals: dict[Key, FinalRead] = {}
-    for part in told:
+    for part in parts:
         if part is None:
             return None
         for key, read in part.items():
             finals[key] = max(finals.get(key, read), read)
-    return finals if len(finals) <= _MOST_TOLD else None
+    return finals if len(finals) <= _MOST_SETS else None
 
 
 def _last_reads(found: SetRows) -> Ints:

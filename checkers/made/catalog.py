@@ -1,7 +1,5 @@
-"""Histories of a catalog: linearizable by construction, or with one answer corrupted.
-
-Calls of a catalog as the events of a history, so that they can be judged as any history is.
-"""
+"""Histories of a catalog, linearizable by construction or with one answer corrupted: as calls, or as events, so that
+they can be judged as any history is."""
 
 from __future__ import annotations
 
@@ -141,7 +139,7 @@ def _refusal(call: Call, state: State) -> TableSeen:
 
 
 def corrupted(calls: list[Call], seed: int) -> list[Call]:
-    """The same calls, of which one answer tells something else: a table more or less, another id, another version, a
+    """Calls of which one answer tells something else than it did: a table more or less, another id, another version, a
     refusal turned round, or an answer that ended earlier than it did."""
     entropy = Random(seed)
     place = entropy.randrange(len(calls))

@@ -1,9 +1,8 @@
-"""Valid histories for every model that histories can be judged by, at any size, streamed as batches of the table.
+"""Made histories of every model, at any size, streamed as batches of the table: valid by construction, or with
+anomalies of one name injected in them.
 
 Where a model judges each key by itself, a key's operations are made by themselves, and several keys are at work at
 once, as with Jepsen's `independent`: what is valid key by key is valid as a whole (linearizability is local).
-
-Made histories of every model: valid by construction, or with anomalies of one name injected in them.
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ _CALLS: Final = 40
 
 @dataclass(slots=True)
 class ValidHistory:
-    """A valid history: so many operations of the model on so many keys, of which changes have an unknown outcome with
-    probability `info`. `texts` are interned strings, by text, to which the history adds its own; with `quorum` the
+    """A valid history: `operations` of the model on `keys`, of which changes have an unknown outcome with probability
+    `info`. `texts` are interned strings, by text, to which the history adds its own; with `quorum` the
     operations of a history of pages say how their table is replicated."""
 
     model: str
@@ -150,7 +149,7 @@ def _of_jepsen(wanted: ValidHistory) -> Batches:
 
 
 def _one_of_jepsen(wanted: ValidHistory) -> Batches:
-    """A bank of so many accounts, or one source of ids."""
+    """A bank whose accounts are the keys, or one source of ids."""
     shape = Shape(wanted.operations, _CLIENTS, wanted.info, 0.05, width=wanted.keys)
     return batches_of(stream(wanted.model, shape, wanted.seed))
 
@@ -241,8 +240,8 @@ _BALANCE: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class MadeHistory:
-    """What to make: operations of a model on so many keys (None: as many as `BASES` says), `info` of the changes of
-    unknown outcome, and `anomaly` once half-way, or at `rate` of the operations, evenly."""
+    """What to make: `operations` of a model on `keys` (None: as many as `BASES` says), `info` of the changes of unknown
+    outcome, and `anomaly` once half-way, or at `rate` of the operations, evenly."""
 
     model: str
     operations: int
@@ -272,10 +271,10 @@ def settings_of(wanted: MadeHistory) -> dict[str, str]:
     """The settings of the model with which it finds the injected anomaly, if by default it passes it over."""
     mine = [example for group in groups() for example in group.examples if example.model == wanted.model]
     settings = [setting for example in mine if example.anomaly == wanted.anomaly for setting in example.settings]
-    told = dict(setting.split("=", 1) for setting in settings)
-    if "accounts" in told:  # the example has fewer
-        told["accounts"] = ",".join(map(str, range(wanted.keys or base_of(wanted.model).keys)))
-    return told
+    stated = dict(setting.split("=", 1) for setting in settings)
+    if "accounts" in stated:  # the example has fewer
+        stated["accounts"] = ",".join(map(str, range(wanted.keys or base_of(wanted.model).keys)))
+    return stated
 
 
 def write_made(wanted: MadeHistory, place: Place, part_rows: int = PART_ROWS) -> int:
@@ -339,12 +338,12 @@ def _template(wanted: MadeHistory, keys: int, texts: dict[str, int]) -> Template
 
 def _of_all_accounts(rows: pa.Table, accounts: int) -> pa.Table:
     """Reads of a bank show two accounts in the examples; here all others as they were in the beginning."""
-    told = rows.column("mops").to_pylist()
+    stated = rows.column("mops").to_pylist()
     cell = {"f": "r", "table": 0, "row": 0, "column": 0, "value": _BALANCE, "expected": None, "values": None}
     others = [cell | {"partition": account} for account in range(2, accounts)]
-    for mop in (mop for each in told for mop in each or () if mop["partition"] > 1):
+    for mop in (mop for each in stated for mop in each or () if mop["partition"] > 1):
         mop["partition"] += accounts  # one that there is not
-    mops = [each + others if each and each[0]["f"] == "r" else each for each in told]
+    mops = [each + others if each and each[0]["f"] == "r" else each for each in stated]
     place = rows.column_names.index("mops")
     return rows.set_column(place, SCHEMA.field("mops"), pa.array(mops, SCHEMA.field("mops").type))
 
@@ -365,8 +364,8 @@ def _sources(model: str) -> dict[str, Callable[[], Source]]:
 def _shared(model: str, group: ExampleGroup) -> set[tuple[str, str]]:
     """The examples of other models of its group that this one finds too."""
     others, besides = _SHARES.get(model, ((), ()))
-    told = {(each.model, each.anomaly) for each in group.examples}
-    return {pair for pair in told if pair[0] in others and pair[1] not in besides}
+    stated = {(each.model, each.anomaly) for each in group.examples}
+    return {pair for pair in stated if pair[0] in others and pair[1] not in besides}
 
 
 def _of_table(injected: tuple[InjectedTxn, ...]) -> Source:

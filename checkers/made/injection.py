@@ -1,9 +1,9 @@
-"""Injects anomalies: copies of a tiny history, each on keys and by processes of its own, within a longer one.
+"""Injects anomalies: copies of a tiny history that shows one, each on keys and by processes of its own, within a longer
+history.
 
 What is injected can't make the rest wrong: it shares no cell, no process and (where values are told apart in all of a
-history) no value with anything else, and the order of all other events stays as it was.
-
-Tiny transactional histories, each of which shows one anomaly: injected into made ones, or worked examples.
+history) no value with anything else, and the order of all other events stays as it was. Those of transactions are here
+(`INJECTED`), others are worked examples (`checkers.made.examples`).
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def spliced(batches: Iterable[pa.RecordBatch], template: Template, places: Ints)
 
 @dataclass(frozen=True, slots=True)
 class _Room:
-    """Where events come to lie once there is room for copies of so many events, which last so long."""
+    """Where events come to lie once there is room for copies of `events` each, which last `lasts_ns`."""
 
     places: Ints
     events: int

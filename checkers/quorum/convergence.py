@@ -158,4 +158,4 @@ def _explained(speaker: Speaker, reading: Reading, finding: Finding) -> Anomaly:
         f"{speaker.when(finding.ops[0], 'invoke')})."
     )
     ops = tuple(speaker.rows[index] for index in dict.fromkeys(finding.ops))
-    return Anomaly(message, speaker.source.told_key(finding.key), ops)
+    return Anomaly(message, speaker.source.shown_key(finding.key), ops)

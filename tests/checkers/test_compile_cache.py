@@ -15,7 +15,7 @@ from numba import njit
 
 import checkers
 from checkers import compile_cache
-from checkers.compile_cache import code_digest, compilation_told
+from checkers.compile_cache import code_digest, compilation_reported
 from checkers.compiled import Kernel, kernel, lean, lean_inline
 
 
@@ -62,7 +62,7 @@ def test_compilation_is_told_as_one_however_many_functions_it_takes() -> None:
         return inner(x)
 
     told: list[bool] = []
-    with compilation_told(told.append):
+    with compilation_reported(told.append):
         assert outer(1) == 2
         assert told == [True, False]
         assert outer(2) == 3

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from checkers.columns.codes import NIL, UNSUPPORTED, Ints, told_value
+from checkers.columns.codes import NIL, UNSUPPORTED, Ints, history_value
 from checkers.columns.dense import together
 from checkers.columns.mops import ADDRESS, Columns, MopProjection, unsupported_rows
 from checkers.columns.projection import KeyedOps
@@ -302,7 +302,7 @@ class ObjectJudgement:
     def _value(self, symbol: int) -> int | None:
         """What a register that holds this symbol holds, as the history has it."""
         value = self.built.values.get(symbol)
-        return told_value(NIL if value is None else value, self.kernel.initial)
+        return history_value(NIL if value is None else value, self.kernel.initial)
 
     def findings(self, operations: int) -> Findings:
         """What is to be told."""

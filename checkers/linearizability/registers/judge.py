@@ -16,7 +16,7 @@ from checkers.columns.codes import (
     WRITE,
     Ints,
     RegisterColumns,
-    told_value,
+    history_value,
     unsupported,
 )
 from checkers.columns.instances import make_instances
@@ -115,7 +115,7 @@ class RegisterKernel:
         facts: dict[str, Any] = {}
         if stuck is not None:
             ops += tuple(int(one.invoke[r]) for r in stuck.open_rows[:_SHOWN])
-            values = [told_value(value, self.initial) for value in stuck.values]
+            values = [history_value(value, self.initial) for value in stuck.values]
             facts = {
                 "values": values[:_SHOWN],
                 "value_count": len(values),
