@@ -42,7 +42,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from checkers.columns.batches import COLUMNS, flat, ints, read_mops, read_operations, text_codes
+from checkers.columns.batches import COLUMNS, SMALL, flat, flat_schema, ints, read_mops, read_operations, text_codes
 from checkers.columns.codes import FAIL, INFO, NEVER, OK
 
 CREATE, DELETE, ALTER, RENAME, LIST, SCHEMA, LOCATIONS, TABLE, TABLET, KNOWN, UNKNOWN, COLUMN, RESHAPE = range(13)
@@ -75,25 +75,9 @@ UNRECORDED: Final = -1
 TAKEN, FREE, NO_WORD = 0, 1, 2
 _CLASSES: Final = {"already-present": TAKEN, "not-found": FREE}
 
-SCHEMA_OF_ROWS: Final = pa.schema(
-    [
-        pa.field("one", pa.int8(), nullable=False),
-        pa.field("invoke", pa.int64(), nullable=False),
-        pa.field("complete", pa.int64(), nullable=False),
-        pa.field("begin_ns", pa.int64(), nullable=False),
-        pa.field("end_ns", pa.int64(), nullable=False),
-        pa.field("outcome", pa.int8(), nullable=False),
-        pa.field("word", pa.int8(), nullable=False),
-        pa.field("final", pa.int8(), nullable=False),
-        pa.field("bound", pa.int64(), nullable=False),
-        pa.field("place", pa.int64(), nullable=False),
-        pa.field("kind", pa.int8(), nullable=False),
-        pa.field("name", pa.int64(), nullable=False),
-        pa.field("value", pa.int64(), nullable=False),
-        pa.field("nil", pa.int8(), nullable=False),
-        pa.field("row", pa.int64(), nullable=False),
-        pa.field("column", pa.int64(), nullable=False),
-    ]
+SCHEMA_OF_ROWS: Final = flat_schema(
+    ("invoke", "complete", "begin_ns", "end_ns", "bound", "place", "name", "value", "row", "column"),
+    **dict.fromkeys(("one", "outcome", "word", "final", "kind", "nil"), SMALL),
 )
 """One row a micro-operation, and one of kind LIST for each list itself. `word` is what a failure says; `bound` is the
 age that the answer may have (ns), 0 where it must be of the present."""

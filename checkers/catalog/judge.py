@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -27,10 +26,10 @@ from checkers.catalog.refute import refutations
 from checkers.catalog.search import STUCK, UNDECIDED, SearchAnswer, search
 from checkers.columns.codes import NEVER
 from checkers.engines.api import Engine
-from checkers.engines.flows import run_flow
+from checkers.engines.flows import findings_of
 from checkers.explain.conclude import Say, conclude, whose
 from checkers.explain.speaker import Speaker, listed, opening
-from checkers.findings import NO_KEY, Finding, Findings, earliest, merged
+from checkers.findings import NO_KEY, Finding, Findings, earliest
 from checkers.linearizability.registers.judge import as_asked, concluded
 from checkers.options import CheckOptions, int_setting
 from checkers.source import Source
@@ -124,7 +123,7 @@ def judge_rows(source: Source, engine: Engine, options: CheckOptions) -> Verdict
     a page of a scan is of one.
     """
     flow = RowsFlow(*as_asked(source, options))
-    found = run_flow(engine, source, flow, partial(merged, explain=options.explain), expanded=ROWS_EXPANDED)
+    found = findings_of(engine, source, flow, options.explain, expanded=ROWS_EXPANDED)
     verdict = concluded("catalog-rows", source, engine, found, of_cell)
     if verdict.ops:
         return verdict
@@ -135,7 +134,7 @@ def judge_catalog(source: Source, engine: Engine, options: CheckOptions) -> Verd
     """Whether the catalog behaved as one linearizable object; unknown if no operation is of a catalog."""
     budget_s = int_setting(options, "ddl-budget") or DDL_BUDGET_S
     flow = CatalogFlow(options.explain, budget_s * 1_000_000_000, int(options.time_limit_s * _STEPS_PER_S))
-    part = run_flow(engine, source, flow, partial(merged, explain=options.explain), expanded=EXPANDED)
+    part = findings_of(engine, source, flow, options.explain, expanded=EXPANDED)
     doubts: tuple[str, ...] = ()
     if not part.ops:
         doubts = ("No operation of the history is of a catalog.",)

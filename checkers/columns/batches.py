@@ -20,6 +20,9 @@ from checkers.columns.codes import FAIL, INFO, NEVER, NIL, OK, UNSUPPORTED, Ints
 from checkers.columns.dense import spread
 from checkers.findings import Key
 from checkers.source import KEY_COLUMNS
+from harness.columns import MOP
+from harness.columns import SCHEMA as HISTORY
+from harness.history.parts import schema
 
 Bools: TypeAlias = npt.NDArray[np.bool_]
 Codes: TypeAlias = npt.NDArray[np.int8]
@@ -127,6 +130,10 @@ def read_elements(batch: pa.RecordBatch, least: int = 0) -> BatchMops:
 OBJECT: Final = KEY_COLUMNS
 """The columns that name an object."""
 
+WIDE: Final = pa.int64()
+SMALL: Final = pa.int8()
+"""Types of the columns of flat rows."""
+
 COLUMNS: Final = ("invoke_index", "complete_index", "type", "process", "f", "mops")
 """The columns of the history that `read_batch` needs."""
 
@@ -134,7 +141,8 @@ COLUMNS: Final = ("invoke_index", "complete_index", "type", "process", "f", "mop
 @dataclass(frozen=True, slots=True)
 class Operations:
     """Client operations of a batch. `row` is their place in it, `outcome` OK, INFO or FAIL; `complete` is NEVER unless
-    they are ok or failed; `f` numbers into `f_names`; `mop_start[i]:mop_stop[i]` are operation i's micro-operations."""
+    they are ok or failed; `f` numbers into `f_names`; `mop_start[i]:mop_stop[i]` are operation i's micro-operations;
+    `unfit` are those whose value fits none."""
 
     row: Ints
     invoke: Ints
@@ -144,6 +152,7 @@ class Operations:
     f_names: list[str]
     mop_start: Ints
     mop_stop: Ints
+    unfit: Bools
 
     def named(self, names: Sequence[str]) -> Bools:
         """Which operations are called by one of the names."""
@@ -186,6 +195,7 @@ def read_operations(batch: pa.RecordBatch) -> Operations:
         f_names,
         (stop - lengths)[rows],
         stop[rows],
+        ~valid(batch.column("mops"))[rows],
     )
 
 
@@ -218,6 +228,12 @@ def lists_of(mops: ClientMops, rows: Ints) -> pa.ListArray:
     return spans.take(pa.array(np.arange(0, len(bounds), 2)))
 
 
+def flat_schema(wide: Sequence[str], **columns: pa.DataType) -> pa.Schema:
+    """The schema of flat rows: some wide columns and others, of which texts and lists alone may be null."""
+    fields = dict.fromkeys(wide, WIDE) | columns
+    return pa.schema([pa.field(name, kind, nullable=not pa.types.is_primitive(kind)) for name, kind in fields.items()])
+
+
 def flat(schema: pa.Schema, columns: Mapping[str, Any]) -> pa.RecordBatch:
     """A record batch of the schema from arrays by name."""
     arrays = [
@@ -225,6 +241,29 @@ def flat(schema: pa.Schema, columns: Mapping[str, Any]) -> pa.RecordBatch:
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def history_batch(rows: int, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    """A batch of the history table with these columns; all others are null."""
+    arrays = [columns.get(field.name, pa.nulls(rows, field.type)) for field in HISTORY]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema())
+
+
+def mops_array(offsets: Ints, columns: Mapping[str, pa.Array]) -> pa.ListArray:
+    """The column of micro-operations of a batch: operation i has those from `offsets[i]` on. Parts of addresses that
+    are not among the columns are 0, values null."""
+    count, missing = len(columns["f"]), {field.name: pa.nulls(len(columns["f"]), field.type) for field in MOP}
+    missing |= {name: pa.array(np.zeros(count, np.int64)).cast(missing[name].type) for name in KEY_COLUMNS}
+    fields = missing | dict(columns)
+    structs = pa.StructArray.from_arrays([fields[field.name] for field in MOP], fields=list(MOP))
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), structs, type=pa.list_(MOP))
+
+
+def unknown_rows(schema: pa.Schema, invoke: Ints) -> pa.RecordBatch:
+    """Flat rows of kind UNSUPPORTED: the operations with these invocations are none that the model knows."""
+    zeros = np.zeros(len(invoke), np.int64)
+    rows = {field.name: pa.nulls(len(invoke), field.type) if field.nullable else zeros for field in schema}
+    return flat(schema, rows | {"invoke": invoke, "kind": np.full(len(invoke), UNSUPPORTED)})
 
 
 def column(table: pa.Table, name: str) -> Any:
@@ -240,6 +279,28 @@ def group_starts(columns: Sequence[Any]) -> Ints:
     for values in columns:
         changes[1:] |= values[1:] != values[:-1]
     return np.flatnonzero(changes)
+
+
+class Groups(NamedTuple):
+    """Groups of equal neighbours: where each begins, how many rows it has, and the number of each row's group."""
+
+    starts: Ints
+    sizes: Ints
+    of: Ints
+
+
+def groups_of(columns: Sequence[Any]) -> Groups:
+    """The groups of neighbours that are equal in all these columns."""
+    starts = group_starts(columns)
+    sizes = np.diff(np.append(starts, len(columns[0])))
+    return Groups(starts, sizes, np.repeat(np.arange(len(starts)), sizes))
+
+
+def first_flagged(flags: Any, by: Any, most: int) -> list[int]:
+    """The rows with a flag, those with the least `by` first, at most `most`."""
+    rows = np.flatnonzero(flags)
+    first: list[int] = rows[np.argsort(by[rows], kind="stable")][:most].tolist()
+    return first
 
 
 def key_at(table: pa.Table, row: int) -> Key:

@@ -42,6 +42,16 @@ def taken(column: Ints, rows: npt.NDArray[Any]) -> Ints:
     return np.broadcast_to(column[0], count) if len(column) else column[:0]
 
 
+def end_to_end(parts: list[Ints]) -> Ints:
+    """The parts one after the other; one value if that is all there is."""
+    parts = [part for part in parts if len(part)]
+    if not parts:
+        return np.empty(0, np.int64)
+    if all(is_constant(part) and part[0] == parts[0][0] for part in parts):
+        return np.broadcast_to(parts[0][0], sum(len(part) for part in parts))
+    return np.concatenate(parts)
+
+
 @kernel
 def _number(values, slots, firsts, ids):
     """Number values in order of their first appearance; returns how many there are."""

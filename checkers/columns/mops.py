@@ -28,7 +28,7 @@ from checkers.columns.batches import (
 )
 from checkers.columns.chains import batch_lists
 from checkers.columns.codes import FAIL, NEVER, NIL, OK, UNSUPPORTED, Ints, began_as, unsupported
-from checkers.columns.dense import is_constant, shortened, spread, taken, together
+from checkers.columns.dense import end_to_end, shortened, spread, taken, together
 from checkers.findings import Key
 from checkers.source import KEY_COLUMNS
 
@@ -254,22 +254,12 @@ def selected(rows: Columns, chosen: npt.NDArray[Any]) -> Columns:
     return {name: taken(column, chosen) for name, column in rows.items()}
 
 
-def _end_to_end(parts: list[Ints]) -> Ints:
-    """The parts one after the other; one value if that is all there is."""
-    parts = [part for part in parts if len(part)]
-    if not parts:
-        return np.empty(0, np.int64)
-    if all(is_constant(part) and part[0] == parts[0][0] for part in parts):
-        return np.broadcast_to(parts[0][0], sum(len(part) for part in parts))
-    return np.concatenate(parts)
-
-
 def joined(parts: Iterable[Columns], projection: MopProjection) -> Columns:
     """The parts one after the other."""
     every = list(parts)
     if not every:
         return {name: np.empty(0, np.int64) for name in projection.names}
-    return {name: _end_to_end([part[name] for part in every]) for name in projection.names}
+    return {name: end_to_end([part[name] for part in every]) for name in projection.names}
 
 
 def unsupported_rows(rows: Columns, problem: str) -> tuple[tuple[int, str], ...]:

@@ -15,8 +15,20 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkers.columns.batches import BatchMops, Codes, ints, outcomes, read_elements, text_codes, valid
+from checkers.columns.batches import (
+    SMALL,
+    WIDE,
+    BatchMops,
+    Codes,
+    flat_schema,
+    ints,
+    outcomes,
+    read_elements,
+    text_codes,
+    valid,
+)
 from checkers.columns.codes import FAIL, INFO, NEVER, NIL, UNSUPPORTED, Ints, RegisterColumns, began_as
+from checkers.columns.dense import end_to_end, is_constant
 from checkers.compiled import kernel
 from checkers.source import KEY_COLUMNS
 from harness.env.cores import in_order
@@ -24,16 +36,7 @@ from harness.env.cores import in_order
 MISMATCH: Final = "cas-mismatch"
 """Error class of a compare-and-set that completed and found another value."""
 
-FLAT: Final = pa.schema(
-    [
-        *(pa.field(name, pa.int64(), nullable=False) for name in KEY_COLUMNS),
-        pa.field("invoke", pa.int64(), nullable=False),
-        pa.field("complete", pa.int64(), nullable=False),
-        pa.field("kind", pa.int8(), nullable=False),
-        pa.field("value", pa.int64(), nullable=False),
-        pa.field("expected", pa.int64(), nullable=False),
-    ]
-)
+FLAT: Final = flat_schema((*KEY_COLUMNS, "invoke", "complete"), kind=SMALL, value=WIDE, expected=WIDE)
 """`complete` is NEVER where the outcome is unknown, `value` and `expected` are NIL for nil."""
 
 
@@ -154,7 +157,7 @@ def flatten(batch: pa.RecordBatch, projection: Projection) -> Flat:
 
 def part_of(flat: Flat, rows: Any) -> Flat:
     """Some rows, copied."""
-    table, partition, row, column = (part[rows] if is_zero(part) else part[rows].copy() for part in flat.address)
+    table, partition, row, column = (part[rows] if is_constant(part) else part[rows].copy() for part in flat.address)
     value, expected = flat.value[rows].copy(), flat.expected[rows].copy()
     invoke, complete, kind = flat.invoke[rows].copy(), flat.complete[rows].copy(), flat.kind[rows].copy()
     return Flat((table, partition, row, column), invoke, complete, kind, value, expected)
@@ -166,21 +169,10 @@ def places_of(address: Sequence[Ints], keys: Sequence[Sequence[int]]) -> Ints:
     for place, key in enumerate(keys):
         mine = address[1] == key[1]
         for part in (0, 2, 3):
-            if not is_zero(address[part]) or key[part]:
+            if not is_constant(address[part]) or key[part]:
                 mine &= address[part] == key[part]
         found[mine] = place
     return found
-
-
-def is_zero(column: Ints) -> bool:
-    """Whether a key column is the one that takes no memory: zero throughout."""
-    return column.strides == (0,)
-
-
-def _joined(columns: list[Ints]) -> Ints:
-    if all(is_zero(column) for column in columns):
-        return np.broadcast_to(np.int64(0), sum(len(column) for column in columns))
-    return np.concatenate(columns)
 
 
 def concatenated(parts: list[Flat]) -> Flat:
@@ -188,7 +180,7 @@ def concatenated(parts: list[Flat]) -> Flat:
     if not parts:
         nothing = np.empty(0, np.int64)
         return Flat((nothing,) * 4, nothing, nothing, np.empty(0, np.int8), nothing, nothing)
-    t, p, r, c = (_joined([part.address[i] for part in parts]) for i in range(4))
+    t, p, r, c = (end_to_end([part.address[i] for part in parts]) for i in range(4))
     rest = [np.concatenate([part[i] for part in parts]) for i in range(1, 6)]
     return Flat((t, p, r, c), *rest)
 
@@ -229,7 +221,7 @@ def _key_ids(flat: Flat) -> tuple[Ints, int]:
     ids, count = _dense(flat.address[1])
     for i in (0, 2, 3):
         part = flat.address[i]
-        if not is_zero(part) and len(part) and (part != part[0]).any():
+        if not is_constant(part) and len(part) and (part != part[0]).any():
             more, width = _dense(part)
             if count * width >= 2**62:
                 ids, count = np.unique(ids, return_inverse=True)[1].astype(np.int64), len(ids)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -20,6 +21,7 @@ from checkers.engines.exchange import buckets_of
 from checkers.engines.local import LocalEngine
 from checkers.engines.shuffle import EXPANDED, FRAGMENTS, Room, planned_buckets, run_batches_on_spark, run_plan
 from checkers.engines.spark import SparkEngine
+from checkers.findings import Findings, merged
 from checkers.source import Source, top_level
 
 P = TypeVar("P")
@@ -101,6 +103,21 @@ def run_flow(
     what is `whole` and `expanded`. On Spark there are `least_buckets` at least, for groups that are large by other
     things than the number of operations."""
     return engine.run(_OfGroups(source, flow, combine, whole, least_buckets, expanded))
+
+
+def findings_of(
+    engine: Engine,
+    source: Source,
+    flow: Flow[Findings],
+    explain: int,
+    *,
+    whole: bool = False,
+    least_buckets: int = 1,
+    expanded: int = EXPANDED,
+) -> Findings:
+    """What a flow finds in all groups, with the `explain` earliest anomalies of each class; see `run_flow`."""
+    combine = partial(merged, explain=explain)
+    return run_flow(engine, source, flow, combine, whole=whole, least_buckets=least_buckets, expanded=expanded)
 
 
 @dataclass(frozen=True, slots=True)

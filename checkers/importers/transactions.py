@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from checkers.columns.batches import decoded
+from checkers.columns.batches import decoded, history_batch, mops_array
 from checkers.compiled import kernel
 from checkers.importers.blocks import BYTE_ORDER_MARK, Data
 from checkers.source import NO_CLOCK, Source
-from harness.columns import DICTIONARY_KEY, FOREIGN_BASE, MOP, SCHEMA, SCHEMA_VERSION, VERSION_KEY
+from harness.columns import FOREIGN_BASE
 from harness.errors import UserError
 
 Ints = npt.NDArray[np.int64]
@@ -60,20 +60,12 @@ def require_known(path: Path, numbers: Ints) -> None:
 
 def transactions_source(path: Path, format: str, read: Transactions) -> Source:
     """A source over transactions, one operation each; sessions are processes."""
-    count, mops = len(read.sizes), len(read.key)
-    zeros = np.zeros(mops, np.int64)
-    fields: dict[str, Any] = {
+    count = len(read.sizes)
+    fields = {
         "f": decoded(read.write.astype(np.int8), ("r", "w")),
-        "table": pa.array(zeros.astype(np.int32)),
         "partition": pa.array(read.key),
-        "row": pa.array(zeros),
-        "column": pa.array(zeros.astype(np.int32)),
         "value": pa.array(read.value),
-        "expected": pa.nulls(mops, pa.int64()),
-        "values": pa.nulls(mops, pa.list_(pa.int64())),
     }
-    offsets = pa.array(np.concatenate(([0], np.cumsum(read.sizes))).astype(np.int32))
-    structs = pa.StructArray.from_arrays([fields[field.name] for field in MOP], fields=list(MOP))
     op = np.arange(count)
     known: dict[str, Any] = {
         "op": pa.array(op),
@@ -84,12 +76,10 @@ def transactions_source(path: Path, format: str, read: Transactions) -> Source:
         "process": pa.array(_processes(read.session)),
         "session": pa.array(read.session),
         "f": decoded(np.zeros(count, np.int8), ("txn",)),
-        "mops": pa.ListArray.from_arrays(offsets, structs, type=pa.list_(MOP)),
+        "mops": mops_array(np.concatenate(([0], np.cumsum(read.sizes))), fields),
         "clock": decoded(np.zeros(count, np.int8), (NO_CLOCK,)),
     }
-    arrays = [known.get(field.name, pa.nulls(count, field.type)) for field in SCHEMA]
-    metadata = {VERSION_KEY: str(SCHEMA_VERSION).encode(), DICTIONARY_KEY: b"[]"}
-    table = pa.Table.from_arrays(arrays, schema=SCHEMA.with_metadata(metadata))
+    table = pa.Table.from_batches([history_batch(count, known)])
     return Source(path, format, count, table=table, note=NOTE)
 
 

@@ -78,7 +78,7 @@ def _reads(batch: pa.RecordBatch, large: Mapping[int, int], dictionary_size: int
     balance = summable(exact(mops.value, large))
     unknown = (mops.kind != 0) | mops.listed
     unknown |= is_foreign(mops.value, dictionary_size) & ~np.isin(mops.value, list(large) or [0])
-    unfit = batch.column("mops").is_null().to_numpy(zero_copy_only=False)[operations.row[which]]
+    unfit = operations.unfit[which]
     if independent:  # The key of a read stands in its accounts: of one that has none nobody knows the bank.
         unfit = unfit | (np.bincount(of, minlength=len(which)) == 0)
     wrong = np.concatenate((operations.invoke[mops.of[unknown]], operations.invoke[which[unfit]]))

@@ -9,23 +9,13 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from checkers.columns.batches import OBJECT, flat, read_mops, read_operations
+from checkers.columns.batches import OBJECT, SMALL, WIDE, flat, flat_schema, read_mops, read_operations, unknown_rows
 from checkers.columns.codes import INFO, NEVER, OK, UNSUPPORTED, Ints
 from checkers.columns.dense import spread
 from checkers.source import Source
 from harness.columns import FOREIGN_BASE
 
-SCHEMA: Final = pa.schema(
-    [
-        *(pa.field(name, pa.int64(), nullable=False) for name in OBJECT),
-        pa.field("kind", pa.int8(), nullable=False),
-        pa.field("value", pa.int64(), nullable=False),
-        pa.field("nil", pa.int8(), nullable=False),
-        pa.field("outcome", pa.int8(), nullable=False),
-        pa.field("invoke", pa.int64(), nullable=False),
-        pa.field("complete", pa.int64(), nullable=False),
-    ]
-)
+SCHEMA: Final = flat_schema(OBJECT, kind=SMALL, value=WIDE, nil=SMALL, outcome=SMALL, invoke=WIDE, complete=WIDE)
 """`complete` is NEVER unless the operation is ok or failed; `nil` is 1 where the value (stored as 0) is nil."""
 
 
@@ -50,15 +40,8 @@ def read_cells(batch: pa.RecordBatch, kinds: Mapping[str, int], listed: frozense
     columns["outcome"] = operations.outcome[of]
     columns["invoke"] = operations.invoke[of]
     columns["complete"] = np.where(operations.outcome[of] == INFO, NEVER, operations.complete[of])
-    null = batch.column("mops").is_null().to_numpy(zero_copy_only=False)[operations.row]
-    unfit = np.flatnonzero(null & (operations.outcome == OK))
-    return pa.concat_batches([flat(SCHEMA, columns), _strange(operations.invoke[unfit])])
-
-
-def _strange(invoke: Any) -> pa.RecordBatch:
-    zeros = np.zeros(len(invoke), np.int64)
-    columns = {field.name: zeros for field in SCHEMA} | {"invoke": invoke, "kind": np.full(len(invoke), UNSUPPORTED)}
-    return flat(SCHEMA, columns)
+    unknown = unknown_rows(SCHEMA, operations.invoke[operations.unfit & (operations.outcome == OK)])
+    return pa.concat_batches([flat(SCHEMA, columns), unknown])
 
 
 _SAFE: Final = 2.0**62

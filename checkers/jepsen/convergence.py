@@ -21,9 +21,12 @@ import pyarrow.compute as pc
 from checkers.columns.batches import (
     COLUMNS,
     OBJECT,
+    SMALL,
+    WIDE,
     Bools,
     column,
     flat,
+    flat_schema,
     group_starts,
     key_at,
     read_mops,
@@ -31,7 +34,7 @@ from checkers.columns.batches import (
 )
 from checkers.columns.codes import FAIL, NEVER, NIL, OK
 from checkers.engines.api import Engine
-from checkers.engines.flows import BatchFlow, run_batches, run_flow
+from checkers.engines.flows import BatchFlow, findings_of, run_batches
 from checkers.explain.conclude import conclude, thing, whose
 from checkers.explain.speaker import Speaker, listed
 from checkers.findings import Finding, Findings, earliest, merged
@@ -45,16 +48,7 @@ DIVERGENCE: Final = "divergence"
 FINAL: Final = pa.array([PHASE_FINAL, PHASE_EACH_NODE])
 
 _KINDS: Final = {"r": 0, "read": 0, "append": 1}
-_SCHEMA: Final = pa.schema(
-    [
-        *(pa.field(name, pa.int64(), nullable=False) for name in OBJECT),
-        pa.field("node", pa.string()),
-        pa.field("value", pa.int64(), nullable=False),
-        pa.field("text", pa.string()),
-        pa.field("invoke", pa.int64(), nullable=False),
-        pa.field("answered", pa.int8(), nullable=False),
-    ]
-)
+_SCHEMA: Final = flat_schema(OBJECT, node=pa.string(), value=WIDE, text=pa.string(), invoke=WIDE, answered=SMALL)
 """One row a micro-operation of a final read, be it `answered` or not; lists are in `text` as JSON, and so is nil."""
 
 
@@ -153,7 +147,7 @@ def judge_convergence(source: Source, engine: Engine, options: CheckOptions) -> 
     course = run_batches(engine, source, BatchFlow((*COLUMNS, "phase"), _course, partial(merged, explain=0)))
     after = None if course.figures.get("final") else course.highest.get("last", -1)
     flow = ConvergenceFlow(after, bool(course.figures.get("appends")), options.explain)
-    part = run_flow(engine, source, flow, partial(merged, explain=options.explain))
+    part = findings_of(engine, source, flow, options.explain)
     doubts: tuple[str, ...] = ()
     if not part.figures.get("final_reads"):
         doubts = ("There are no final reads that succeeded.",)

@@ -21,7 +21,18 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from checkers.columns.batches import COLUMNS, OBJECT, column, flat, group_starts, key_at
+from checkers.columns.batches import (
+    COLUMNS,
+    OBJECT,
+    SMALL,
+    Groups,
+    column,
+    first_flagged,
+    flat,
+    flat_schema,
+    groups_of,
+    key_at,
+)
 from checkers.columns.codes import FAIL, INFO, NEVER, OK, UNSUPPORTED, Ints, unsupported
 from checkers.engines.api import Engine
 from checkers.engines.flows import BatchFlow, leaves_cores_idle, run_batches, run_flow
@@ -61,18 +72,8 @@ NIL_READ, BEGINS, ENDS, BEGUN, DONE = 0, 1, 2, 3, 4
 """Kinds of rows: a read of nil, a read at the event that begins it and at the one that ends it, an add likewise. Of one
 event's rows those of reads come first: an add counts for what comes behind it."""
 
-_SCHEMA: Final = pa.schema(
-    [
-        *(pa.field(name, pa.int64(), nullable=False) for name in OBJECT),
-        pa.field("range", pa.int64(), nullable=False),
-        pa.field("moment", pa.int64(), nullable=False),
-        pa.field("kind", pa.int8(), nullable=False),
-        pa.field("sign", pa.int8(), nullable=False),
-        pa.field("whole", pa.bool_(), nullable=False),
-        pa.field("value", pa.int64(), nullable=False),
-        pa.field("outcome", pa.int8(), nullable=False),
-        pa.field("invoke", pa.int64(), nullable=False),
-    ]
+_SCHEMA: Final = flat_schema(
+    (*OBJECT, "range", "moment", "value", "invoke"), kind=SMALL, sign=SMALL, whole=pa.bool_(), outcome=SMALL
 )
 """A row for each event of an operation: `whole` says that both of them are in one range of time."""
 
@@ -141,13 +142,13 @@ class CounterFlow:
             return {}
         rows = rows.sort_by([(name, "ascending") for name in (*self.keys, *self.order)])
         events = self._events(rows)
-        if len(events.starts) > MOST_SUMS:
+        starts, sizes, _ = events.groups
+        if len(starts) > MOST_SUMS:
             return None
         found: dict[Any, Sums] = {}
-        stops = np.append(events.starts[1:], rows.num_rows)
         done = np.where(events.kind == DONE, np.arange(rows.num_rows), -1)
         parts = (*_amounts(events, BEGUN), *_amounts(events, DONE))
-        for start, stop in zip(events.starts.tolist(), stops.tolist(), strict=True):
+        for start, stop in zip(starts.tolist(), (starts + sizes).tolist(), strict=True):
             row = int(done[start:stop].max())
             latest = (-1, -1) if row < 0 else (column(rows, "moment")[row].item(), column(rows, "invoke")[row].item())
             rise, fall, done_rise, done_fall = (int(part[start:stop].sum()) for part in parts)
@@ -160,23 +161,23 @@ class CounterFlow:
         unreadable = is_foreign(value, self.dictionary_size) & ~np.isin(value, list(self.large) or [0])
         kind[unreadable] = UNSUPPORTED
         amount = summable(exact(value, self.large)) * column(rows, "sign")
-        return _CounterEvents(kind, amount, group_starts([column(rows, name) for name in self.keys]))
+        return _CounterEvents(kind, amount, groups_of([column(rows, name) for name in self.keys]))
 
     def _bounds(self, rows: pa.Table, events: _CounterEvents) -> _Bounds:
         """The sums at every event, beginning with what came before its range."""
-        bases = [Sums()] * len(events.starts)
+        starts, sizes, _ = events.groups
+        bases = [Sums()] * len(starts)
         if self.before:
             ranges = column(rows, "range")
-            places = ((key_at(rows, row), ranges[row].item()) for row in events.starts.tolist())
+            places = ((key_at(rows, row), ranges[row].item()) for row in starts.tolist())
             bases = [self.before.get(place, Sums()) for place in places]
-        sizes = np.diff(np.append(events.starts, rows.num_rows))
         running = []
         for place, part in enumerate((*_amounts(events, BEGUN), *_amounts(events, DONE))):
             total = np.cumsum(part)
             base = np.array([sums[place] for sums in bases], self._kind_of_sums(bases))
-            running.append(total + np.repeat(base - (total - part)[events.starts], sizes))
+            running.append(total + np.repeat(base - (total - part)[starts], sizes))
         row = np.maximum.accumulate(np.where(events.kind == DONE, np.arange(rows.num_rows), -1))
-        here = row >= np.repeat(events.starts, sizes)
+        here = row >= np.repeat(starts, sizes)
         earlier = np.repeat(np.array([sums.latest[1] for sums in bases], np.int64), sizes)
         begun_rise, begun_fall, done_rise, done_fall = running
         latest = np.where(here, column(rows, "invoke")[row], earlier)
@@ -189,16 +190,14 @@ class CounterFlow:
         order of invocation, for reads that one operation begins and ends have the same bounds."""
         whole, invoke = column(rows, "whole"), column(rows, "invoke")
         begins, ends = begins[whole[begins]], ends[whole[ends]]
-        group = np.repeat(np.arange(len(events.starts)), np.diff(np.append(events.starts, rows.num_rows)))
-        ends = ends[np.lexsort((invoke[ends], group[ends]))]
+        ends = ends[np.lexsort((invoke[ends], events.groups.of[ends]))]
         low = bounds.done_rise[begins] + bounds.begun_fall[ends] + self.initial
         high = bounds.done_fall[begins] + bounds.begun_rise[ends] + self.initial
         value = events.amount[begins]
         blame = {BELOW: (value < low).astype(np.bool_), ABOVE: (value > high).astype(np.bool_)}
         kept = []
         for name, flags in blame.items():
-            wrong = np.flatnonzero(flags)
-            for i in wrong[np.argsort(invoke[begins[wrong]], kind="stable")][: self.explain].tolist():
+            for i in first_flagged(flags, invoke[begins], self.explain):
                 row = int(begins[i])
                 numbers = (value[i], low[i], high[i])
                 kept.append(found_of(name, key_at(rows, row), int(invoke[row]), int(bounds.latest[row]), numbers))
@@ -218,11 +217,11 @@ class CounterFlow:
 
 
 class _CounterEvents(NamedTuple):
-    """Sorted rows: what each is, how much it adds or shows, and where those of a counter in a range begin."""
+    """Sorted rows: what each is, how much it adds or shows, and in groups those of a counter in a range."""
 
     kind: Any
     amount: Any
-    starts: Ints
+    groups: Groups
 
 
 class _Bounds(NamedTuple):

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from checkers.columns.batches import OBJECT, Bools, column, group_starts
+from checkers.columns.batches import OBJECT, Bools, column, groups_of
 from checkers.columns.codes import NEVER, OK, Ints
 from checkers.compiled import kernel, lean
 
@@ -214,10 +214,7 @@ def follow(table: pa.Table) -> Elements:
     Its rows are adds and successful reads (`kind`), with an add's `value` and `outcome`, what a read shows in `items`,
     and moments in ns in `began` and `ended`.
     """
-    starts = group_starts([column(table, name) for name in (*OBJECT, "share")])
-    owner = np.zeros(table.num_rows, np.int64)
-    owner[starts] = 1
-    owner = np.cumsum(owner) - 1
+    starts, _, owner = groups_of([column(table, name) for name in (*OBJECT, "share")])
     ops = SetOps(column(table, "kind"), owner, column(table, "invoke"), column(table, "complete"))
     adds, reads = np.flatnonzero(ops.kind == ADD), np.flatnonzero(ops.kind == READ)
     element, place = _elements(owner[adds], column(table, "value")[adds])
@@ -241,10 +238,9 @@ def _elements(owner: Ints, value: Ints) -> tuple[Ints, Ints]:
     order = np.lexsort((value, owner))
     if not len(order):
         return order, order
-    starts = group_starts([owner[order], value[order]])
-    sizes = np.diff(np.append(starts, len(order)))
+    starts, sizes, number = groups_of([owner[order], value[order]])
     element = np.empty(len(order), np.int64)
-    element[order] = np.repeat(np.arange(len(starts)), sizes)
+    element[order] = number
     return element, order[starts + sizes - 1]
 
 

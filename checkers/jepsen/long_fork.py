@@ -8,21 +8,32 @@ Whether what reads show was written at all is looked at key by key.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
-from checkers.columns.batches import COLUMNS, OBJECT, column, flat, group_starts, key_at, read_mops, read_operations
+from checkers.columns.batches import (
+    COLUMNS,
+    OBJECT,
+    SMALL,
+    column,
+    flat,
+    flat_schema,
+    group_starts,
+    key_at,
+    read_mops,
+    read_operations,
+    unknown_rows,
+)
 from checkers.columns.codes import FAIL, OK, READ, UNSUPPORTED, WRITE, Ints, unsupported
 from checkers.columns.dense import together
 from checkers.engines.api import Engine
-from checkers.engines.flows import run_flow
+from checkers.engines.flows import findings_of
 from checkers.explain.conclude import conclude, who
 from checkers.explain.speaker import Speaker, listed
-from checkers.findings import Finding, Findings, Key, earliest, merged
+from checkers.findings import Finding, Findings, Key, earliest
 from checkers.options import CheckOptions, int_setting
 from checkers.source import Source
 from checkers.verdict import Verdict
@@ -33,16 +44,7 @@ SHOWN: Final = 2
 """The kind of a value that a read shows, beside writes of its key."""
 
 _KINDS: Final = {"r": READ, "read": READ, "w": WRITE, "write": WRITE}
-_SCHEMA: Final = pa.schema(
-    [
-        pa.field("group", pa.int64(), nullable=False),
-        pa.field("kind", pa.int8(), nullable=False),
-        pa.field("invoke", pa.int64(), nullable=False),
-        *(pa.field(name, pa.int64(), nullable=False) for name in OBJECT),
-        pa.field("seen", pa.int8(), nullable=False),
-        pa.field("value", pa.int64(), nullable=False),
-    ]
-)
+_SCHEMA: Final = flat_schema((*OBJECT, "group", "invoke", "value"), kind=SMALL, seen=SMALL)
 """One row a micro-operation; `group` is a digest of the keys read together, or of the key written."""
 
 
@@ -77,8 +79,7 @@ class LongForkFlow:
         size, writes = np.bincount(mops.of, minlength=count), np.bincount(mops.of[mops.kind == WRITE], minlength=count)
         odd = np.bincount(mops.of[(mops.kind == UNSUPPORTED) | mops.listed], minlength=count)
         unknown = (odd > 0) | ((writes > 0) & (size > 1))
-        null = batch.column("mops").is_null().to_numpy(zero_copy_only=False)[operations.row]
-        unknown |= null & (operations.outcome == OK)
+        unknown |= operations.unfit & (operations.outcome == OK)
         kept = ~unknown[mops.of] & ((mops.kind == WRITE) | (operations.outcome[mops.of] == OK))
         digest = _digests(mops.address)
         whole = np.zeros(count, np.uint64)
@@ -89,10 +90,8 @@ class LongForkFlow:
         columns |= {name: part[kept] for name, part in zip(OBJECT, mops.address, strict=True)}
         columns["seen"] = columns["seen"].astype(np.int8)
         shown = _shown(digest[kept], columns, (mops.kind[kept] == READ) & ~mops.nil[kept])
-        wrong = np.flatnonzero(unknown)
-        zeros = {field.name: np.zeros(len(wrong), np.int64) for field in _SCHEMA}
-        zeros |= {"kind": np.full(len(wrong), UNSUPPORTED), "invoke": operations.invoke[wrong]}
-        return pa.concat_batches([flat(_SCHEMA, columns), flat(_SCHEMA, shown), flat(_SCHEMA, zeros)])
+        wrong = unknown_rows(_SCHEMA, operations.invoke[unknown])
+        return pa.concat_batches([flat(_SCHEMA, columns), flat(_SCHEMA, shown), wrong])
 
     def judge(self, rows: pa.Table) -> Findings:
         kind, invoke = column(rows, "kind"), column(rows, "invoke")
@@ -227,7 +226,7 @@ def _findings(rows: pa.Table, reads: GroupReads, number: int, explain: int) -> l
 
 def judge_long_fork(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     """No two reads of one group saw its writes in opposite orders."""
-    part = run_flow(engine, source, LongForkFlow(options.explain), partial(merged, explain=options.explain))
+    part = findings_of(engine, source, LongForkFlow(options.explain), options.explain)
     doubts = _illegal(source, part)
     if doubts:
         part = replace(part, counts={}, kept=())

@@ -16,41 +16,45 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from checkers.columns.batches import COLUMNS, OBJECT, column, flat, ints, key_at, lists_of
-from checkers.columns.codes import UNSUPPORTED, Ints
+from checkers.columns.batches import (
+    COLUMNS,
+    OBJECT,
+    SMALL,
+    WIDE,
+    column,
+    first_flagged,
+    flat,
+    flat_schema,
+    ints,
+    key_at,
+    lists_of,
+    unknown_rows,
+)
+from checkers.columns.codes import Ints
 from checkers.columns.dense import spread
 from checkers.engines.api import Engine
 from checkers.engines.exchange import MOST_BUCKETS, buckets_of
-from checkers.engines.flows import BatchFlow, leaves_cores_idle, run_batches, run_flow
+from checkers.engines.flows import BatchFlow, findings_of, leaves_cores_idle, run_batches
 from checkers.explain.conclude import conclude, thing, whose
 from checkers.explain.speaker import Speaker
-from checkers.findings import Finding, Findings, Key, earliest, merged
+from checkers.findings import Finding, Findings, Key, earliest
 from checkers.jepsen.elements import ADD, Elements, follow
 from checkers.jepsen.sets import SetRows, problems_of, read_set_rows
 from checkers.options import CheckOptions, bool_setting
 from checkers.source import Source
 from checkers.verdict import Verdict
 
-_SCHEMA: Final = pa.schema(
-    [
-        *(pa.field(name, pa.int64(), nullable=False) for name in OBJECT),
-        pa.field("share", pa.int64(), nullable=False),
-        pa.field("kind", pa.int8(), nullable=False),
-        pa.field("value", pa.int64(), nullable=False),
-        pa.field("outcome", pa.int8(), nullable=False),
-        pa.field("invoke", pa.int64(), nullable=False),
-        pa.field("complete", pa.int64(), nullable=False),
-        pa.field("began", pa.int64(), nullable=False),
-        pa.field("ended", pa.int64(), nullable=False),
-        pa.field("items", pa.list_(pa.int64())),
-    ]
+_SCHEMA: Final = flat_schema(
+    (*OBJECT, "share", "value", "invoke", "complete", "began", "ended"),
+    kind=SMALL,
+    outcome=SMALL,
+    items=pa.list_(WIDE),
 )
 """One row an add, or a successful read with what it shows of a share; `began` and `ended` in ns (0 where no times are
 stated)."""
@@ -95,15 +99,7 @@ class SetFullFlow:
         columns |= {"invoke": operations.invoke[of], "complete": operations.complete[of]}
         columns |= {"began": began, "ended": ended, "items": items, "share": share}
         odd = np.concatenate((operations.invoke[mops.of[found.unknown]], operations.invoke[found.unfit]))
-        if not len(odd):
-            return flat(_SCHEMA, columns)
-        other: dict[str, Any] = {field.name: np.zeros(len(odd), np.int64) for field in _SCHEMA}
-        other |= {
-            "kind": np.full(len(odd), UNSUPPORTED),
-            "invoke": odd,
-            "items": pa.nulls(len(odd), pa.list_(pa.int64())),
-        }
-        return pa.concat_batches([flat(_SCHEMA, columns), flat(_SCHEMA, other)])
+        return pa.concat_batches([flat(_SCHEMA, columns), unknown_rows(_SCHEMA, odd)])
 
     def _shared(self, found: SetRows) -> tuple[Ints, Ints, pa.ListArray]:
         """The micro-operations of each share, in order of shares: adds once, reads in all with their elements there."""
@@ -131,11 +127,8 @@ class SetFullFlow:
             return Findings(unsupported=problems)
         elements = follow(rows)
         part = _part(rows, elements, self.explain)
-        return (
-            part
-            if self.shares == 1
-            else msgspec.structs.replace(part, figures=part.figures | _kept_sets(rows, elements))
-        )
+        sets = _kept_sets(rows, elements) if self.shares > 1 else {}
+        return msgspec.structs.replace(part, figures=part.figures | sets)
 
 
 def _part(rows: pa.Table, elements: Elements, explain: int) -> Findings:
@@ -144,9 +137,7 @@ def _part(rows: pa.Table, elements: Elements, explain: int) -> Findings:
     kept: list[Finding] = []
     begun = column(rows, "invoke")[elements.place]
     for name, flag in flags.items():
-        found = np.flatnonzero(flag)
-        for i in found[np.argsort(begun[found], kind="stable")][:explain].tolist():
-            kept.append(_finding(rows, elements, name, i))
+        kept += [_finding(rows, elements, name, i) for i in first_flagged(flag, begun, explain)]
     unstable = elements.objects - len(np.unique(elements.object[stable]))
     figures = {
         "attempts": len(stable),
@@ -254,12 +245,12 @@ def shares_of(reads: int, shown: int) -> int:
 
 def _all_parts(source: Source, engine: Engine, explain: int) -> Findings:
     """What there is to say of all sets, of large ones share by share."""
-    flow, combine = SetFullFlow(explain), partial(merged, explain=explain)
+    flow = SetFullFlow(explain)
     size = run_batches(engine, source, _SIZES) if leaves_cores_idle(engine, source, flow) else None
     shares = shares_of(size.reads, size.shown) if size is not None else 1
     if size is None or shares == 1:
-        return run_flow(engine, source, flow, combine)
-    part = run_flow(engine, source, replace(flow, shares=shares), combine, least_buckets=shares)
+        return findings_of(engine, source, flow, explain)
+    part = findings_of(engine, source, replace(flow, shares=shares), explain, least_buckets=shares)
     kept = sum(name.startswith(_KEPT) for name in part.figures)
     figures = {name: figure for name, figure in part.figures.items() if not name.startswith(_KEPT)}
     sets = {"objects": len(size.sets), "objects_without_stable": len(size.sets) - kept}

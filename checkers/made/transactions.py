@@ -17,11 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from checkers.columns.batches import decoded
+from checkers.columns.batches import decoded, history_batch, mops_array
 from checkers.compiled import kernel
 from checkers.made.injection import INJECTED, InjectedTxn, injected_rows
-from harness.columns import MOP, SCHEMA
-from harness.history.parts import schema
 from harness.history.table import write_batches
 
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -219,15 +217,13 @@ def _batch(shape: TxnShape, plan: _Plan, before: int, first: int, last: int) -> 
     if not lists:
         held = plan.order[np.maximum(key * shape.writes_per_key + value - 1, 0)]
         value = np.where(writes, value, held)
-    zeros = np.zeros(mops, np.int32)
     values = _lists(shape, key, value, read, plan.order) if lists else pa.nulls(mops, pa.list_(pa.int64()))
-    fields = [
-        decoded(writes.astype(np.int8), ("r", "append" if lists else "w")),
-        *(pa.array(zeros), pa.array(plan.names[key]), pa.array(zeros.astype(np.int64)), pa.array(zeros)),
-        *(pa.array(value, mask=~shown), pa.nulls(mops, pa.int64()), values),
-    ]
-    structs = pa.StructArray.from_arrays(fields, fields=list(MOP))
-    offsets = pa.array((bounds - begin).astype(np.int32))
+    fields = {
+        "f": decoded(writes.astype(np.int8), ("r", "append" if lists else "w")),
+        "partition": pa.array(plan.names[key]),
+        "value": pa.array(value, mask=~shown),
+        "values": values,
+    }
     known: dict[str, Any] = {
         "op": pa.array(before + np.arange(first, last)),
         "invoke_index": pa.array(plan.invoke[first:last]),
@@ -237,10 +233,9 @@ def _batch(shape: TxnShape, plan: _Plan, before: int, first: int, last: int) -> 
         "type": decoded(plan.type[first:last], _TYPES),
         "process": pa.array(plan.process[first:last]),
         "f": decoded(np.zeros(rows, np.int8), ("txn",)),
-        "mops": pa.ListArray.from_arrays(offsets, structs, type=pa.list_(MOP)),
+        "mops": mops_array(bounds - begin, fields),
     }
-    arrays = [known.get(field.name, pa.nulls(rows, field.type)) for field in SCHEMA]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema())
+    return history_batch(rows, known)
 
 
 def _shifted(batch: pa.RecordBatch, events_at: int, events: int, rows_at: int, rows: int) -> pa.RecordBatch:
