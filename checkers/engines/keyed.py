@@ -25,8 +25,8 @@ from checkers.engines.shuffle import (
     FRAGMENTS,
     SCHEMA,
     STRINGS_PER_PIECE,
-    Answer,
     Room,
+    TaskAnswer,
     answer,
     combined,
     message,
@@ -204,7 +204,7 @@ class _ReadPieces:
             for batch in self.reader.batches(columns, groups):
                 rows, found_here = self.how.split.read(flatten(batch, self.how.projection))
                 held.append(rows)
-                yield _answering(Answer(found_here))
+                yield _answering(TaskAnswer(found_here))
                 if sum(len(rows.key) for rows in held) >= _ROWS_TOGETHER:
                     yield from self._by_value(held, place)
                     place, held = place + self.buckets, []
@@ -216,7 +216,7 @@ class _ReadPieces:
             yield message(bucket, place, data)
 
 
-def _answering(found_here: Answer) -> pa.RecordBatch:
+def _answering(found_here: TaskAnswer) -> pa.RecordBatch:
     return message(_ANSWERS, 0, pickle.dumps(found_here))
 
 
@@ -249,7 +249,7 @@ class _Gather:
             yield from _ranges(zones)
             for bucket, data in scattered(chains._asdict(), -2 - chains.key):
                 yield message(bucket, 0, data)
-            yield _answering(Answer(found_here))
+            yield _answering(TaskAnswer(found_here))
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,11 +264,11 @@ class _Link:
                 continue
             mine, size = within(self.most_bytes, strings, len)
             if size > self.most_bytes:
-                yield _answering(Answer(None, (CHAINS_TOO_LARGE.format(size, self.most_bytes),)))
+                yield _answering(TaskAnswer(None, (CHAINS_TOO_LARGE.format(size, self.most_bytes),)))
                 continue
             zones, found_here = self.split.blocks(_unpacked(mine))
             yield from _ranges(zones)
-            yield _answering(Answer(found_here))
+            yield _answering(TaskAnswer(found_here))
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +276,7 @@ class _Compare:
     split: KeySplit
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        total: Answer | None = None
+        total: TaskAnswer | None = None
         for bucket, strings in _by_bucket(batches):
             found_here = [total] if total else []
             if bucket == _ANSWERS:
@@ -284,7 +284,7 @@ class _Compare:
             else:
                 columns = united(list(strings), _ZONES)
                 handed = columns.pop("handed")
-                found_here.append(Answer(self.split.compare(Rows(**columns), handed)))
+                found_here.append(TaskAnswer(self.split.compare(Rows(**columns), handed)))
             total = combined(found_here, self.split.united)
         if total is not None:
             yield packed(total)

@@ -145,7 +145,9 @@ def run_sieved(
     return answers.found, tuple(sorted(answers.oversized))
 
 
-def _run(engine: SparkEngine, source: Source, reader: HistoryReader, plan: Plan, judge: _Judge, buckets: int) -> Answer:
+def _run(
+    engine: SparkEngine, source: Source, reader: HistoryReader, plan: Plan, judge: _Judge, buckets: int
+) -> TaskAnswer:
     pieces = min(pieces_of(engine, source.rows, buckets), max(1, reader.manifest.groups))
     split = mapped(engine.numbers(pieces, pieces), _SplitPieces(reader, plan, pieces, buckets), SCHEMA)
     return _judged(engine, split, plan, judge, buckets)
@@ -156,7 +158,7 @@ def judge_strings(engine: SparkEngine, split: Any, plan: Plan, buckets: int, *, 
     return _judged(engine, split, plan, _Judge(plan, most_bytes(engine, expanded)), buckets).found
 
 
-def _judged(engine: SparkEngine, split: Any, plan: Plan, judge: _Judge, buckets: int) -> Answer:
+def _judged(engine: SparkEngine, split: Any, plan: Plan, judge: _Judge, buckets: int) -> TaskAnswer:
     return answer(engine, mapped(met(split, buckets), judge, "found binary"), plan.combine, buckets)
 
 
@@ -179,7 +181,7 @@ def run_batches_on_spark(
         return answer(engine, mapped(engine.numbers(pieces, pieces), stage, "found binary"), combine, pieces).found
 
 
-def answer(engine: SparkEngine, frame: Any, combine: Callable[[list[Any]], Any], parts: int) -> Answer:
+def answer(engine: SparkEngine, frame: Any, combine: Callable[[list[Any]], Any], parts: int) -> TaskAnswer:
     """What the `packed` answers of all partitions come to."""
     if parts > 1:
         frame = mapped(frame.repartition(1), _Combine(combine), "found binary")
@@ -188,7 +190,7 @@ def answer(engine: SparkEngine, frame: Any, combine: Callable[[list[Any]], Any],
     return answers
 
 
-class Answer(NamedTuple):
+class TaskAnswer(NamedTuple):
     """What was found, or None, why some of the history was not judged, and keys that are to be judged otherwise."""
 
     found: Any
@@ -196,12 +198,12 @@ class Answer(NamedTuple):
     oversized: frozenset[Key] = frozenset()
 
 
-def combined(answers: list[Answer], combine: Callable[[list[Any]], Any]) -> Answer:
+def combined(answers: list[TaskAnswer], combine: Callable[[list[Any]], Any]) -> TaskAnswer:
     """Several answers as one."""
     found = [each.found for each in answers if each.found is not None]
     skipped = alike(reason for each in answers for reason in each.skipped)[:_MOST_REASONS]
     oversized = frozenset(key for each in answers for key in each.oversized)
-    return Answer(combine(found) if found else None, tuple(skipped), oversized)
+    return TaskAnswer(combine(found) if found else None, tuple(skipped), oversized)
 
 
 def alike(reasons: Iterable[str]) -> list[str]:
@@ -262,13 +264,13 @@ class _Judge:
     sieve: Sieve | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        answers: Answer | None = None
+        answers: TaskAnswer | None = None
         for _, rows in groupby(rows_of(batches), key=lambda row: row[0]):
             bucket = _Bucket(self.plan, self.sieve, self.most_bytes)
             for _, piece, data in rows:
                 bucket.add(piece, data)
-            found = [Answer(self.plan.judge(parts)) for parts in bucket.given()]
-            found.append(Answer(None, self._left_out(bucket), bucket.oversized))
+            found = [TaskAnswer(self.plan.judge(parts)) for parts in bucket.given()]
+            found.append(TaskAnswer(None, self._left_out(bucket), bucket.oversized))
             answers = combined([*([answers] if answers else []), *found], self.plan.combine)
         if answers is not None:
             yield packed(answers)
@@ -398,7 +400,7 @@ class _Batches:
             whole = top_level(self.columns)
             found = [self.kernel(part.select(whole)) for part in self.reader.batches(self.columns, groups)]
             if found:
-                yield packed(Answer(self.combine(found)))
+                yield packed(TaskAnswer(self.combine(found)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,13 +408,13 @@ class _Combine:
     combine: Callable[[list[Any]], Any]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        total: list[Answer] = []
+        total: list[TaskAnswer] = []
         for batch in batches:
             total = [combined([*total, *(pickle.loads(data) for data in batch.column(0).to_pylist())], self.combine)]
         if total:
             yield packed(total[0])
 
 
-def packed(found: Answer) -> pa.RecordBatch:
+def packed(found: TaskAnswer) -> pa.RecordBatch:
     """An answer on its way."""
     return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(found)], pa.binary())], names=["found"])
