@@ -35,12 +35,13 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> SparkEngine:
 def flows_run(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The flows that judges run, as they run them."""
     found: list[Any] = []
-    for module in (counter, set_full):
+    run_flow = flows.run_flow
 
-        def run(engine: Any, source: Any, flow: Any, combine: Any, **more: Any) -> Any:
-            found.append(flow)
-            return flows.run_flow(engine, source, flow, combine, **more)
+    def run(engine: Any, source: Any, flow: Any, combine: Any, **more: Any) -> Any:
+        found.append(flow)
+        return run_flow(engine, source, flow, combine, **more)
 
+    for module in (counter, flows):
         monkeypatch.setattr(module, "run_flow", run)
     return found
 
