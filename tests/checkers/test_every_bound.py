@@ -95,7 +95,7 @@ HARMLESS = {
     "transactions:_PLACED_BYTES": "the same",
     "columns:_PAGE_BITS": "whether values are numbered by pages or by sorting",
     "columns:OPS_PER_INSTANCE": "the width of a row of what is shown; anomalies are counted beside it",
-    "engines:_BYTES_PER_OPERATION": "chooses the engine, and both give one verdict",
+    "api:_BYTES_PER_OPERATION": "chooses the engine, and both give one verdict",
     "importers:_MOST_BYTES": "a longer text is refused",
     "importers:MOST_DEPTH": "deeper values are refused",
     "importers:_MOST_DIGITS": "longer integers are read another way",
