@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from checkers.compile_cache import compilation_told
+from checkers.compile_cache import compilation_reported
 from harness.history.ops import Op
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def working(text: str) -> Iterator[Callable[[str], None]]:
         def tell(compiling: bool) -> None:
             status.update(f"{shown} (compiling, once after each update)" if compiling else shown)
 
-        with compilation_told(tell):
+        with compilation_reported(tell):
             yield change
 
 

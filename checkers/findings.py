@@ -31,8 +31,8 @@ NO_KEY: Final = Key()
 PRESENCE: Final = -1
 """In place of a column: the row itself, which is there or not."""
 
-_MOST_TOLD: Final = 8
-"""Of reasons and of unsupported operations, so many are kept."""
+_MOST_KEPT: Final = 8
+"""Reasons, and unsupported operations, that are kept."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -106,9 +106,9 @@ def merged(parts: Iterable[Findings], explain: int) -> Findings:
         counts={name: counts[name] for name in sorted(counts) if counts[name]},
         kept=earliest((finding for part in every for finding in part.kept), explain),
         undecided=sum(part.undecided for part in every),
-        reasons=tuple(sorted({reason for part in every for reason in part.reasons}))[:_MOST_TOLD],
+        reasons=tuple(sorted({reason for part in every for reason in part.reasons}))[:_MOST_KEPT],
         searched=sum(part.searched for part in every),
-        unsupported=tuple(sorted({operation for part in every for operation in part.unsupported})[:_MOST_TOLD]),
+        unsupported=tuple(sorted({operation for part in every for operation in part.unsupported})[:_MOST_KEPT]),
         figures={name: figures[name] for name in sorted(figures)},
         lowest=lowest,
         highest=highest,

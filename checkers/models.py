@@ -20,26 +20,28 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
     """A way to judge a history: its name, what it says in a line, the function that does it (`module:function`, in this
-    package), and which `CheckOptions.settings` it knows. A function of several models is `told` which one it is."""
+    package), and which `CheckOptions.settings` it knows. A `shared` function judges by several models and gets the name
+    of the one."""
 
     name: str
     summary: str
     function: str
     settings: tuple[str, ...] = ()
-    told: bool = False
+    shared: bool = False
 
     @property
     def judge(self) -> Judge:
         """The function itself."""
         module, _, name = self.function.partition(":")
         function = getattr(import_module(f"checkers.{module}"), name)
-        return partial(function, self.name) if self.told else function
+        return partial(function, self.name) if self.shared else function
 
 
 def _several(function: str, *settings: str, **summaries: str) -> tuple[ModelInfo, ...]:
     """Models that one function judges; a dash in a name is an underscore here."""
     return tuple(
-        ModelInfo(name.replace("_", "-"), summary, function, settings, told=True) for name, summary in summaries.items()
+        ModelInfo(name.replace("_", "-"), summary, function, settings, shared=True)
+        for name, summary in summaries.items()
     )
 
 

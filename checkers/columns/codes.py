@@ -44,7 +44,7 @@ def began_as(values: Ints, initial: int | None) -> Ints:
     return np.where(values == initial, NIL, np.where(values == NIL, initial, values))
 
 
-def told_value(value: int, initial: int | None) -> int | None:
+def history_value(value: int, initial: int | None) -> int | None:
     """A value of `began_as` as the history has it; None for nil."""
     if value == NIL:
         return initial

@@ -28,7 +28,7 @@ def explain_all(source: Source, findings: Sequence[Finding]) -> dict[str, tuple[
             message, steps = _cycle(speaker, finding)
         else:
             message, steps = _bad_read(speaker, finding), ()
-        anomaly = Anomaly(message, source.told_key(finding.key), ops, steps)
+        anomaly = Anomaly(message, source.shown_key(finding.key), ops, steps)
         explained[finding.anomaly] = (*explained.get(finding.anomaly, ()), anomaly)
     return explained
 
@@ -69,7 +69,7 @@ def _cycle(speaker: Speaker, finding: Finding) -> tuple[str, tuple[dict[str, Any
 
 
 def _told(speaker: Speaker, step: dict[str, Any], why: str) -> dict[str, Any]:
-    about = {name: speaker.source.told_key(step[name]) for name in ("key", "seen_key") if name in step}
+    about = {name: speaker.source.shown_key(step[name]) for name in ("key", "seen_key") if name in step}
     ends = {"source": _op(speaker, step["source"]), "target": _op(speaker, step["target"])}
     return ends | {"kind": step["kind"], "why": why} | about
 

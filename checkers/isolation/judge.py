@@ -12,8 +12,7 @@ from checkers.engines.grouped import Sharing, judge_mops
 from checkers.findings import Findings, refuse_unsupported
 from checkers.isolation.explain import explain_all
 from checkers.isolation.levels import LEVELS, REACHED, IsolationKernel
-from checkers.options import CheckOptions
-from checkers.settings import initial_setting
+from checkers.options import CheckOptions, initial_setting
 from checkers.source import Source
 from checkers.verdict import Validity, Verdict
 from harness.errors import UserError

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from checkers.columns.codes import Ints, told_value
+from checkers.columns.codes import Ints, history_value
 from checkers.columns.graph import Digraph, cyclic_components, digraph, peel, shortest_cycle
 from checkers.columns.mops import Columns, key_of, unsupported_rows
 from checkers.findings import NO_KEY, Finding, Findings, Key
@@ -184,7 +184,7 @@ def _readers(history: History, reads: Ints) -> Ints:
 
 def _value(history: History, row: int) -> int | None:
     value = int(history.rows["value"][row])
-    return told_value(value, history.initial)
+    return history_value(value, history.initial)
 
 
 def _bad_read(history: History, name: str, row: int) -> Finding:

@@ -11,20 +11,19 @@ anomalies.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
+from checkers.columns.batches import COLUMNS, OBJECT, column, first_flagged, group_starts, groups_of, key_at
 from checkers.columns.codes import FAIL, INFO, OK, UNSUPPORTED, Ints, unsupported
-from checkers.columns.rows import COLUMNS, OBJECT, column, group_starts, key_at
 from checkers.engines.api import Engine
-from checkers.engines.flows import run_flow
+from checkers.engines.flows import findings_of
 from checkers.explain.conclude import conclude, thing, who, whose
 from checkers.explain.speaker import Speaker, opening
-from checkers.findings import Finding, Findings, earliest, merged
+from checkers.findings import Finding, Findings, earliest
 from checkers.jepsen.cells import SCHEMA, read_cells
 from checkers.options import CheckOptions
 from checkers.source import Source
@@ -73,8 +72,7 @@ class QueueFlow:
         problems = unsupported(invoke[kind == UNSUPPORTED], _PROBLEM)
         if problems or not rows.num_rows:
             return Findings(unsupported=problems)
-        starts = group_starts([column(rows, name) for name in self.keys])
-        groups = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, rows.num_rows)))
+        starts, _, groups = groups_of([column(rows, name) for name in self.keys])
 
         def count(flags: Any) -> Ints:
             return np.add.reduceat(flags.astype(np.int64), starts)
@@ -127,11 +125,10 @@ def _deepest(rows: pa.Table, groups: Ints, count: int) -> Ints:
 
 def _shown(name: str, counts: Ints, rows: pa.Table, starts: Ints, explain: int) -> list[Finding]:
     """Findings for the groups with instances of a class, those that begin first."""
-    found = np.flatnonzero(counts)
     kind, invoke, outcome = column(rows, "kind"), column(rows, "invoke"), column(rows, "outcome")
     stops = np.append(starts[1:], rows.num_rows)
     kept = []
-    for group in found[np.argsort(invoke[starts[found]], kind="stable")][:explain].tolist():
+    for group in first_flagged(counts, invoke[starts], explain):
         mine = np.arange(starts[group], stops[group])
         wanted = (kind[mine] == ENQUEUE) & ((outcome[mine] == OK) | (name != "lost"))
         enqueues, dequeues = invoke[mine[wanted]].tolist(), invoke[mine[kind[mine] == DEQUEUE]].tolist()
@@ -155,7 +152,7 @@ def judge_queue(model: str, source: Source, engine: Engine, options: CheckOption
     """All that is enqueued comes out, nothing else does, and (but for `total-queue`) nothing twice or too early."""
     # A drain of unknown outcome, wherever it is, excuses what is lost elsewhere.
     flow = QueueFlow(options.explain, failed_try=model == "total-queue")
-    part = run_flow(engine, source, flow, partial(merged, explain=options.explain), whole=True)
+    part = findings_of(engine, source, flow, options.explain, whole=True)
     figures = dict(part.figures)
     figures |= {name: part.counts.get(name, 0) for name in CLASSES}
     fatal, doubts = _FATAL[model], []

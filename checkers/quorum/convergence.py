@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 
 from checkers.columns.codes import NIL, Ints
+from checkers.columns.dense import spread
 from checkers.columns.mops import Columns
-from checkers.columns.spans import spread
 from checkers.engines.api import Engine
 from checkers.engines.grouped import SLICES, judge_mops
 from checkers.explain.speaker import Speaker, listed
@@ -158,4 +158,4 @@ def _explained(speaker: Speaker, reading: Reading, finding: Finding) -> Anomaly:
         f"{speaker.when(finding.ops[0], 'invoke')})."
     )
     ops = tuple(speaker.rows[index] for index in dict.fromkeys(finding.ops))
-    return Anomaly(message, speaker.source.told_key(finding.key), ops)
+    return Anomaly(message, speaker.source.shown_key(finding.key), ops)

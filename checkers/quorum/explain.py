@@ -27,7 +27,7 @@ def explain_all(source: Source, findings: Sequence[Finding]) -> dict[str, tuple[
         ops = tuple(speaker.rows[index] for index in dict.fromkeys(finding.ops) if index >= 0)
         message, steps = _SENTENCES[finding.anomaly](speaker, finding)
         details = picture(speaker, finding.facts) if finding.anomaly == TORN else {}
-        anomaly = Anomaly(message, source.told_key(finding.key), ops, steps, details)
+        anomaly = Anomaly(message, source.shown_key(finding.key), ops, steps, details)
         explained[finding.anomaly] = (*explained.get(finding.anomaly, ()), anomaly)
     return explained
 
@@ -111,7 +111,7 @@ def _torn_deletion(speaker: Speaker, facts: dict[str, Any]) -> str:
 
 def _cycle(speaker: Speaker, reader: int, writer: int, sees: str, cells: tuple[Sequence[int], Sequence[int]]) -> Steps:
     source, target = speaker.rows[writer]["op"], speaker.rows[reader]["op"]
-    seen, lacking = (speaker.source.told_key(cell) for cell in cells)
+    seen, lacking = (speaker.source.shown_key(cell) for cell in cells)
     lacks = f"the read shows {cell_words(speaker, cells[1])} as it was before that write"
     return (
         {"source": source, "target": target, "kind": "wr", "why": sees, "key": seen},

@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.columns.codes import FAIL, NEVER, NIL, OK, READ, WRITE, Ints
-from checkers.columns.dense import together
+from checkers.columns.dense import spread, together
 from checkers.columns.mops import ADDRESS, Columns, selected, unsupported_rows
-from checkers.columns.spans import spread
 from checkers.findings import NO_KEY, Finding, Findings, Key
 
 DELETE: Final = 2

@@ -34,7 +34,7 @@ def explain_all(source: Source, findings: Sequence[Finding]) -> dict[str, tuple[
             message, steps = _contradictory(speaker, finding)
         else:
             message, steps = _direct(speaker, finding)
-        anomaly = Anomaly(message, source.told_key(finding.key), ops, steps)
+        anomaly = Anomaly(message, source.shown_key(finding.key), ops, steps)
         explained[finding.anomaly] = (*explained.get(finding.anomaly, ()), anomaly)
     return explained
 

@@ -18,7 +18,7 @@ def explain_all(source: Source, findings: Sequence[Finding]) -> dict[str, tuple[
     for finding in findings:
         ops = tuple(speaker.rows[index] for index in dict.fromkeys(finding.ops) if index >= 0)
         message, steps = _torn(speaker, finding)
-        anomaly = Anomaly(message, source.told_key(finding.key), ops, steps)
+        anomaly = Anomaly(message, source.shown_key(finding.key), ops, steps)
         explained[finding.anomaly] = (*explained.get(finding.anomaly, ()), anomaly)
     return explained
 
@@ -49,7 +49,7 @@ def _torn(speaker: Speaker, finding: Finding) -> tuple[str, tuple[dict[str, Any]
     sees = f"the read shows {_value(speaker, shown)} of {here}, which {by} wrote"
     lacks = f"the read shows {_value(speaker, lacking)} of {there}, which {by} replaced by {wrote}"
     source, target = speaker.rows[writer]["op"], speaker.rows[reader]["op"]
-    seen, lacking_key = (speaker.source.told_key(told["cell"]) for told in (shown, lacking))
+    seen, lacking_key = (speaker.source.shown_key(told["cell"]) for told in (shown, lacking))
     steps = (
         {"source": source, "target": target, "kind": "wr", "why": sees, "key": seen},
         {"source": target, "target": source, "kind": "rw", "why": lacks, "key": lacking_key},

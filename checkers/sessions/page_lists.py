@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from checkers.columns.codes import NEVER, Ints
-from checkers.columns.dense import together
-from checkers.columns.spans import spread
+from checkers.columns.dense import spread, together
 
 _PAIRS_AT_ONCE = 4_000_000
 """Memory only: what is left of the visits is searched next."""

@@ -19,7 +19,7 @@ def explain(source: Source, findings: Sequence[Finding], say: Say) -> dict[str, 
     explained: dict[str, tuple[Anomaly, ...]] = {}
     for finding in findings:
         ops = tuple(speaker.rows[index] for index in dict.fromkeys(finding.ops) if index >= 0)
-        anomaly = Anomaly(say(speaker, finding), source.told_key(finding.key), ops)
+        anomaly = Anomaly(say(speaker, finding), source.shown_key(finding.key), ops)
         explained[finding.anomaly] = (*explained.get(finding.anomaly, ()), anomaly)
     return explained
 

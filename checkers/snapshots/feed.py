@@ -128,21 +128,21 @@ class FeedDealer:
         """In how many ranges of time the order of rows and marks is judged."""
         return max(1, min(_MOST_RANGES, -(-self.events // EVENTS_PER_RANGE)))
 
-    def __call__(self, rows: Columns, buckets: int, finer: bool) -> Iterator[tuple[int, bytes]]:
-        if not finer:
-            yield from self._by_cell(_of_cells(rows), buckets, finer)
+    def __call__(self, rows: Columns, buckets: int, again: bool) -> Iterator[tuple[int, bytes]]:
+        if not again:
+            yield from self._by_cell(_of_cells(rows), buckets, again)
             for place, data in _by_time(_of_order(rows), self._range_of, self.ranges):
                 yield self.most_buckets + place, data
         elif rows["duty"][0] == _CELLS:
-            yield from self._by_cell(rows, buckets, finer)
+            yield from self._by_cell(rows, buckets, again)
         else:
             yield from _by_time(rows, lambda invoke: self._part_of(invoke, buckets), buckets)
 
-    def _by_cell(self, rows: Columns, buckets: int, finer: bool) -> Iterator[tuple[int, bytes]]:
+    def _by_cell(self, rows: Columns, buckets: int, again: bool) -> Iterator[tuple[int, bytes]]:
         told = np.isin(rows["kind"], (MARK, NAMING))
-        yield from split(selected(rows, ~told), ADDRESS, buckets, finer)
+        yield from split(selected(rows, ~told), ADDRESS, buckets, again)
         told_all = selected(rows, told)
-        home = buckets_of(told_all, ("session",), buckets, finer)
+        home = buckets_of(told_all, ("session",), buckets, again)
         for bucket in range(buckets):
             copy = np.where(home == bucket, told_all["copy"], 1)
             for _, data in split(told_all | {"copy": copy}, (), 1):

@@ -8,9 +8,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from checkers.columns.codes import FAIL, NEVER, NIL, OK, WRITE, Ints
-from checkers.columns.dense import together
+from checkers.columns.dense import spread, together
 from checkers.columns.mops import ADDRESS, Columns, selected
-from checkers.columns.spans import spread
 
 ROW: Final = 2
 MARK: Final = 3

@@ -10,8 +10,7 @@ from typing import Final
 from checkers.engines.api import Engine
 from checkers.engines.local import LocalEngine
 from checkers.engines.spark import SparkEngine
-from checkers.options import CheckOptions
-from checkers.settings import initial_setting
+from checkers.options import CheckOptions, initial_setting
 from checkers.source import Source
 from checkers.transactions.explain import explain_all
 from checkers.transactions.found import Found, Inferred

@@ -43,7 +43,7 @@ class TxnSpeaker:
 
     def plain_key(self, key: Key) -> Any:
         """A key for the verdict: as the history wrote it, with its whole address if it has more than a partition."""
-        return self.speaker.source.told_key(key)
+        return self.speaker.source.shown_key(key)
 
     def shown(self, value: Any) -> str:
         """A value, or an element of a list, which may be nil."""

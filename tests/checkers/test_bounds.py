@@ -23,7 +23,7 @@ from checkers.importers.detect import open_source
 from checkers.isolation import judge as isolation
 from checkers.jepsen import logs
 from checkers.linearizability.objects import judge as objects
-from checkers.made.anomalies import INJECTED, history_of
+from checkers.made.injection import INJECTED, history_of
 from checkers.made.registers import RegisterShape, register_batches
 from checkers.options import CheckOptions
 from checkers.source import Source

@@ -15,8 +15,9 @@ from numba import njit
 
 import checkers
 from checkers import compile_cache
-from checkers.compile_cache import code_digest, compilation_told
-from checkers.compiled import Kernel, kernel, lean, lean_inline
+from checkers.compile_cache import code_digest, compilation_reported
+from checkers.compiled import kernel, lean, lean_inline
+from checkers.linking import Kernel
 
 
 @lean
@@ -62,7 +63,7 @@ def test_compilation_is_told_as_one_however_many_functions_it_takes() -> None:
         return inner(x)
 
     told: list[bool] = []
-    with compilation_told(told.append):
+    with compilation_reported(told.append):
         assert outer(1) == 2
         assert told == [True, False]
         assert outer(2) == 3
@@ -73,7 +74,7 @@ def test_compilation_is_told_as_one_however_many_functions_it_takes() -> None:
 
 
 def test_kernels_are_compiled_for_one_width_of_whole_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("checkers.compiled.kernels_directory", lambda: tmp_path)
+    monkeypatch.setattr("checkers.linking.kernels_directory", lambda: tmp_path)
     narrow, wide = np.array([4], np.int32), np.array([7], np.int64)
     assert _sums(narrow, wide) == (0 + 1 + 2 + 3) + (4 + 5 + 6) + sum(range(3, 10)) + 8 + 2
     assert len(_sum_to.part.signatures) == len(_twice.part.signatures) == 1
@@ -93,7 +94,7 @@ def test_of_processes_that_need_a_kernel_at_once_one_compiles_it(tmp_path: Path)
     code = """
 import numpy as np
 from numba.core import event
-from checkers.columns.grouping import _count_keys
+from checkers.columns.projection import _count_keys
 compiled = []
 class Listener(event.Listener):
     def on_start(self, event): compiled.append(event)
@@ -195,7 +196,7 @@ ONE_KIND = """
 import gc
 from checkers.api import judge_source
 from checkers.engines.local import LocalEngine
-from checkers.compiled import Kernel
+from checkers.linking import Kernel
 from checkers.made.examples import groups, open_example
 
 for example in [each for group in groups() for each in group.examples if each.path.suffix != ".log"]:
@@ -216,7 +217,7 @@ def test_no_example_takes_a_kernel_compiled_twice() -> None:
 SET_UP = """
 import gc
 from checkers.compile_all import compile_model
-from checkers.compiled import Kernel
+from checkers.linking import Kernel
 from checkers.importers.detect import open_source
 from checkers.made.examples import EXAMPLES
 

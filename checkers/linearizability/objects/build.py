@@ -8,9 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.columns.codes import INFO, NEVER, NIL, OK, Ints
-from checkers.columns.dense import together
+from checkers.columns.dense import spread, together
 from checkers.columns.mops import Columns
-from checkers.columns.spans import spread
 from checkers.linearizability.objects.built import Built, addresses_of, highest, lowest, make_ops, taken, without
 from checkers.linearizability.objects.inputs import MemberReads, last_without
 from checkers.linearizability.objects.kinds import (

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from checkers.columns.codes import NEVER, Ints
 from checkers.columns.dense import together
-from checkers.columns.grouping import KeyedOps
 from checkers.columns.mops import ADDRESS, Columns
+from checkers.columns.projection import KeyedOps
 from checkers.linearizability.objects.kinds import OBSERVERS, ROW, SET, STRING, ObjectOps
 
 

@@ -52,7 +52,7 @@ class _Teller:
         return Anomaly(" ".join(said), self._key(finding), ops, details=self._details(finding))
 
     def _key(self, finding: Finding) -> Any:
-        return self._speaker.source.told_key(finding.key)
+        return self._speaker.source.shown_key(finding.key)
 
     def _where(self, finding: Finding) -> str:
         return self._speaker.key(finding.key)

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from checkers.columns.codes import NIL, UNSUPPORTED, Ints, told_value
+from checkers.columns.codes import NIL, UNSUPPORTED, Ints, history_value
 from checkers.columns.dense import together
-from checkers.columns.grouping import KeyedOps
 from checkers.columns.mops import ADDRESS, Columns, MopProjection, unsupported_rows
+from checkers.columns.projection import KeyedOps
 from checkers.engines.api import Engine
 from checkers.engines.grouped import Sharing, judge_mops
 from checkers.findings import Finding, Findings, Key, refuse_unsupported
@@ -50,8 +50,7 @@ from checkers.linearizability.objects.string_registers import string_registers
 from checkers.linearizability.objects.strings import build_strings
 from checkers.linearizability.registers.judge import RegisterKernel
 from checkers.linearizability.registers.zones import INVALID, UNDECIDED, VALID
-from checkers.options import CheckOptions
-from checkers.settings import initial_setting
+from checkers.options import CheckOptions, initial_setting
 from checkers.source import Interned, Source
 from checkers.verdict import Validity, Verdict
 
@@ -303,7 +302,7 @@ class ObjectJudgement:
     def _value(self, symbol: int) -> int | None:
         """What a register that holds this symbol holds, as the history has it."""
         value = self.built.values.get(symbol)
-        return told_value(NIL if value is None else value, self.kernel.initial)
+        return history_value(NIL if value is None else value, self.kernel.initial)
 
     def findings(self, operations: int) -> Findings:
         """What is to be told."""

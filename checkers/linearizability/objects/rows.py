@@ -11,8 +11,8 @@ import numpy as np
 from checkers.columns.codes import FAIL, NEVER, NIL, Ints, RegisterColumns
 from checkers.columns.dense import together
 from checkers.columns.graph import unite
-from checkers.columns.grouping import KeyedOps
 from checkers.columns.mops import ADDRESS, Columns
+from checkers.columns.projection import KeyedOps
 from checkers.linearizability.objects.built import Built, RegisterProjections, Slices, highest, lowest, make_ops, taken
 from checkers.linearizability.objects.inputs import ODD, Touches, project
 from checkers.linearizability.objects.kinds import FADED, ITEM, LOOK, REFUSED, ROW, TXN, C, R, RowColumns, W

@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 
 from checkers.columns.codes import NIL, READ, WRITE, Ints, RegisterColumns
-from checkers.columns.grouping import KeyedOps
-from checkers.columns.spans import spread
+from checkers.columns.dense import spread
+from checkers.columns.projection import KeyedOps
 from checkers.linearizability.objects.built import Built, RegisterProjections
 from checkers.linearizability.objects.kinds import ADD, MEMBERS
 

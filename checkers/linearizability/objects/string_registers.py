@@ -17,7 +17,7 @@ import numpy as np
 
 from checkers.columns.codes import CAS, NIL, READ, WRITE, Ints, RegisterColumns
 from checkers.columns.dense import together
-from checkers.columns.grouping import KeyedOps
+from checkers.columns.projection import KeyedOps
 from checkers.linearizability.objects.built import Built, RegisterProjections
 from checkers.linearizability.objects.kinds import APPEND, GET, PUT, UNSEEN
 

@@ -23,7 +23,7 @@ def explain_all(
         speaker = everything.about(finding.key, narrowed)
         message, steps = _EXPLAIN[finding.anomaly](speaker, finding)
         ops = tuple(speaker.rows[index] for index in dict.fromkeys(finding.ops) if index >= 0)
-        anomaly = Anomaly(message, source.told_key(finding.key), ops, tuple(steps), _details(speaker, finding))
+        anomaly = Anomaly(message, source.shown_key(finding.key), ops, tuple(steps), _details(speaker, finding))
         explained[finding.anomaly] = (*explained.get(finding.anomaly, ()), anomaly)
     return explained
 

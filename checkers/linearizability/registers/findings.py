@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from checkers.columns.grouping import KeyedOps
 from checkers.columns.instances import Instances
+from checkers.columns.projection import KeyedOps
 from checkers.findings import Finding, Findings, Key
 
 NO_REGISTER: Final = "not one read, write or compare-and-set of one integer cell"

@@ -16,12 +16,11 @@ from checkers.columns.codes import (
     WRITE,
     Ints,
     RegisterColumns,
-    told_value,
+    history_value,
     unsupported,
 )
-from checkers.columns.grouping import KeyedOps
 from checkers.columns.instances import make_instances
-from checkers.columns.projection import Projection
+from checkers.columns.projection import KeyedOps, Projection
 from checkers.engines.api import Engine
 from checkers.explain.speaker import Narrow, about_key
 from checkers.findings import Finding, Findings, Key, merged, refuse_unsupported
@@ -33,8 +32,7 @@ from checkers.linearizability.registers.prepare import prepare
 from checkers.linearizability.registers.split import RegisterSplit
 from checkers.linearizability.registers.stale import judge_stale
 from checkers.linearizability.registers.zones import INVALID, UNDECIDED, judge_zones
-from checkers.options import CheckOptions
-from checkers.settings import initial_setting
+from checkers.options import CheckOptions, initial_setting
 from checkers.source import Source
 from checkers.verdict import Validity, Verdict
 
@@ -117,7 +115,7 @@ class RegisterKernel:
         facts: dict[str, Any] = {}
         if stuck is not None:
             ops += tuple(int(one.invoke[r]) for r in stuck.open_rows[:_SHOWN])
-            values = [told_value(value, self.initial) for value in stuck.values]
+            values = [history_value(value, self.initial) for value in stuck.values]
             facts = {
                 "values": values[:_SHOWN],
                 "value_count": len(values),

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.columns.codes import CAS, FAILED_CAS, FAILED_WRITE, NEVER, NIL, READ, Ints, RegisterColumns
-from checkers.columns.valuemap import insert, lookup, make_value_map, reset
+from checkers.columns.dense import insert, lookup, make_value_map, reset
 from checkers.compiled import kernel
 from checkers.linearizability.driver import widths
 from checkers.linearizability.registers.search import SearchOps

@@ -41,10 +41,9 @@ from checkers.columns.codes import (
     RegisterColumns,
     unsupported,
 )
-from checkers.columns.grouping import KeyedOps
 from checkers.columns.instances import Instances, make_instances
-from checkers.columns.key_split import Rows, SplitFindings, Zones, joined
-from checkers.columns.projection import Flat, places_of
+from checkers.columns.projection import Flat, KeyedOps, places_of
+from checkers.engines.api import Rows, SplitFindings, Zones, joined
 from checkers.findings import Finding, Findings, Key, merged
 from checkers.linearizability.registers.findings import NO_REGISTER, ZONE_ANOMALIES, zone_findings
 from checkers.linearizability.registers.zone_blocks import BlockRows, blocks_inside, conflicts_among

@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.columns.codes import CAS, FAILED_CAS, NEVER, NIL, READ, WRITE, RegisterColumns
+from checkers.columns.dense import ValueMap, insert, lookup, make_value_map, reset
 from checkers.columns.instances import Instances, record
-from checkers.columns.valuemap import ValueMap, insert, lookup, make_value_map, reset
 from checkers.compiled import lean
 
 READ_OF_UNWRITTEN: Final = 0

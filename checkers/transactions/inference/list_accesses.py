@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.columns.codes import FAIL, OK
+from checkers.columns.dense import ValueMap, insert, lookup, reset
 from checkers.columns.instances import Instances, record
-from checkers.columns.valuemap import ValueMap, insert, lookup, reset
 from checkers.compiled import lean
 from checkers.transactions.graph.edges import RW, WR, WW, Edges, product_bound, put, put_product
 from checkers.transactions.inference.list_orders import Orders

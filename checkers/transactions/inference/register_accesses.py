@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.columns.codes import FAIL, NEVER, NIL, OK
+from checkers.columns.dense import ValueMap, insert, lookup, reset
 from checkers.columns.instances import record
-from checkers.columns.valuemap import ValueMap, insert, lookup, reset
 from checkers.compiled import lean
 from checkers.transactions.graph.edges import RW, WR, WW, product_bound, put, put_product
 from checkers.transactions.inference.prefix_trees import FINAL, UPDATES, Ids, Ints

@@ -7,8 +7,8 @@ from typing import Any, Final
 import numpy as np
 
 from checkers.columns.codes import NIL, OK, READ, WRITE
+from checkers.columns.dense import make_value_map
 from checkers.columns.instances import Instances, make_instances
-from checkers.columns.valuemap import make_value_map
 from checkers.transactions.graph.edges import Edges, grown_edges, make_edges, written
 from checkers.transactions.inference.keys import make_key_table, number_keys
 from checkers.transactions.inference.lists import joined_columns, sorted_by_key

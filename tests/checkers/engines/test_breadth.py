@@ -184,5 +184,5 @@ def test_what_is_too_large_to_be_searched_is_unknown(
 def test_a_reason_is_told_once_whatever_its_numbers() -> None:
     """A verdict said the same sentence four times, with four sizes."""
     skipped = [shuffle.TOO_LARGE.format(size, 100) for size in (300, 200, 400)]
-    told = shuffle.combined([shuffle.Told(None, (reason,)) for reason in [*skipped, "Another."]], list)
+    told = shuffle.combined([shuffle.TaskAnswer(None, (reason,)) for reason in [*skipped, "Another."]], list)
     assert len(told.skipped) == 2 and "Another." in told.skipped

@@ -27,9 +27,8 @@ from checkers.made.registers import RegisterShape, write_register_history
 from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.verdict import as_object
-from harness.env import cores
 from harness.errors import UserError
-from harness.history import saved
+from harness.history import cores, saved
 
 THREADS = (1, 2, 5)
 

@@ -1,4 +1,5 @@
-"""Rows whose columns come and go: which cells operations on them read and wrote.
+"""Rows of a table that is altered meanwhile: which cells operations on them read and wrote, and whether its versions
+are one schema each.
 
 A read or write asks for a column by a wish, a number below 0, and its answer says the id of the column that it got; one
 that does not is refused. A write without answer has only its wish. Values are unique: whoever reads one says which
@@ -12,25 +13,31 @@ Erasures also tell of the row itself, which is one more register (`PRESENCE`): n
 once. A write makes the row be there, a write of nil perhaps; an erasure that found it took it away.
 
 All of this is about one row at a time, so the rows of a history are judged by many tasks.
+
+A version of the table is one schema, and the id of a column is given once. Versions are told by those who altered the
+table, and with all its columns by those who asked for them. (Reads and writes don't depend on that: they tell columns
+by their ids, and each cell is a register.)
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from checkers.catalog.calls import COLUMN, RESHAPE, Call
+from checkers.columns.batches import flat as record_batch
 from checkers.columns.codes import CAS, NEVER, NIL, READ, UNSUPPORTED, WRITE, Ints, began_as
-from checkers.columns.grouping import group, slices
-from checkers.columns.projection import FLAT, Flat, Projection, concatenated, flatten, part_of
-from checkers.columns.rows import flat as record_batch
-from checkers.columns.spans import spread
+from checkers.columns.dense import spread
+from checkers.columns.projection import FLAT, Flat, Projection, concatenated, flatten, group, part_of, slices
 from checkers.engines.keyed import ROWS_PER_CALL
 from checkers.explain.speaker import about_key
-from checkers.findings import PRESENCE, Findings, Key, merged
+from checkers.findings import NO_KEY, PRESENCE, Finding, Findings, Key, merged
 from checkers.linearizability.registers.judge import RegisterKernel
 from checkers.source import KEY_COLUMNS, top_level
 
@@ -82,12 +89,12 @@ class RowsFlow:
 
 
 def _one_by_one(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Operations of several micro-operations as so many of one, with the same invocation and completion."""
+    """Operations of several micro-operations as operations of one each, with the same invocation and completion."""
     lists = batch.column("mops")
     cells = lists.flatten()
     mops = pa.ListArray.from_arrays(pa.array(np.arange(len(cells) + 1), pa.int32()), cells)
-    apart = batch.take(pc.list_parent_indices(lists))
-    return apart.set_column(apart.schema.get_field_index("mops"), "mops", mops)
+    single = batch.take(pc.list_parent_indices(lists))
+    return single.set_column(single.schema.get_field_index("mops"), "mops", mops)
 
 
 def _cells(rows: Flat, initial: int | None) -> Flat:
@@ -109,11 +116,11 @@ def _columns(rows: Flat) -> Ints:
     """The column of each; below 0 where nothing says it."""
     _, partition, _, column = rows.address
     column = column.copy()
-    told = np.flatnonzero((rows.kind == READ) & (column >= 0) & (rows.value != NIL))
+    stated = np.flatnonzero((rows.kind == READ) & (column >= 0) & (rows.value != NIL))
     seen: dict[tuple[int, int], int] = {}
     lost = np.flatnonzero(np.isin(rows.kind, (WRITE, CAS)) & (column < 0) & (rows.complete == NEVER))
     if len(lost):
-        for place in told.tolist():
+        for place in stated.tolist():
             seen.setdefault((int(partition[place]), int(rows.value[place])), int(column[place]))
     for place in lost.tolist():
         column[place] = seen.get((int(partition[place]), int(rows.value[place])), -1)
@@ -162,3 +169,83 @@ def of_cell(row: dict[str, Any], key: Key) -> dict[str, Any]:
     elif of_row:
         mop = {**mop, "f": "w", "value": THERE}
     return {**row, "mops": [{**mop, "column": key.column}]}
+
+
+SCHEMAS_DIFFER, COLUMN_BACK, SCHEMA_BACK = "schemas-differ", "column-came-back", "schema-went-back"
+
+ADD, DROP, RENAME, DROP_SECOND = range(4)
+"""What a reshaping does (`Call.step`) to the column that it names by number: number n is first called 2n + 1 (`xn`),
+and 2n + 2 (`yn`) once it was renamed; either may be dropped."""
+
+
+def schema_findings(calls: Sequence[Call]) -> Iterator[Finding]:
+    """What is wrong with the schemas that were told."""
+    stated = [call for call in calls if call.kind in (COLUMN, RESHAPE) and call.version is not None]
+    yield from _versions(stated)
+    yield from _went_back(stated)
+    yield from _came_back([call for call in stated if call.kind == COLUMN])
+
+
+def _finding(name: str, calls: Sequence[Call], **facts: int) -> Finding:
+    ops = tuple(call.order for call in calls)
+    return Finding(name, max(ops), NO_KEY, ops, facts)
+
+
+def _versions(stated: Sequence[Call]) -> Iterator[Finding]:
+    """A version is one schema, made by one alteration, and has what this was for."""
+    shown: dict[int, Call] = {}
+    made: dict[int, Call] = {}
+    for call in stated:
+        assert call.version is not None
+        first = (shown if call.kind == COLUMN else made).setdefault(call.version, call)
+        same = first is call if call.kind == RESHAPE else sorted(first.columns) == sorted(call.columns)
+        if not same:
+            yield _finding(SCHEMAS_DIFFER, [first, call], version=call.version)
+    for version, call in shown.items():
+        ids, names = ([each[place] for each in call.columns] for place in (0, 1))
+        if len(set(ids)) < len(ids) or len(set(names)) < len(names):
+            yield _finding(SCHEMAS_DIFFER, [call], version=version)
+        elif version in made and not _done(made[version], set(names)):
+            yield _finding(SCHEMAS_DIFFER, [made[version], call], version=version)
+
+
+def _done(change: Call, names: set[int]) -> bool:
+    old, new = 2 * change.name + 1, 2 * change.name + 2
+    done = {ADD: old in names, DROP: old not in names, RENAME: new in names and old not in names}
+    return done.get(change.step, new not in names)
+
+
+def _went_back(stated: Sequence[Call]) -> Iterator[Finding]:
+    """Who asks after a version was told is not told an earlier one."""
+    ended = sorted(stated, key=lambda call: call.complete)
+    newest = list(accumulate(ended, _newer))
+    place = 0
+    for call in sorted(stated, key=lambda call: call.since):
+        while place < len(ended) and ended[place].complete < call.since:
+            place += 1
+        if place and _version(newest[place - 1]) > _version(call):
+            facts = {"was": _version(newest[place - 1]), "now": _version(call)}
+            yield _finding(SCHEMA_BACK, [newest[place - 1], call], **facts)
+            return
+
+
+def _newer(one: Call, other: Call) -> Call:
+    return other if _version(other) > _version(one) else one
+
+
+def _version(call: Call) -> int:
+    return -1 if call.version is None else call.version
+
+
+def _came_back(shown: Sequence[Call]) -> Iterator[Finding]:
+    """An id that a later version has not is no column's any more."""
+    known: dict[int, Call] = {}
+    gone: dict[int, tuple[Call, Call]] = {}
+    for call in sorted(shown, key=_version):
+        here = {each for each, _ in call.columns}
+        for each in sorted(here & gone.keys()):
+            yield _finding(COLUMN_BACK, [*gone.pop(each), call], id=each)
+        for each in known.keys() - here - gone.keys():
+            gone[each] = (known[each], call)
+        for each in here:
+            known[each] = call
