@@ -146,6 +146,11 @@ def group_starts(columns: Sequence[Any]) -> Ints:
     return np.flatnonzero(changes)
 
 
+def group_numbers(starts: Ints, rows: int) -> Ints:
+    """Which group each of so and so many rows is of."""
+    return np.repeat(np.arange(len(starts)), np.diff(np.append(starts, rows)))
+
+
 def key_at(table: pa.Table, row: int) -> Key:
     """The object that a flat row is about."""
     return Key.of(table.column(name)[row].as_py() for name in OBJECT)

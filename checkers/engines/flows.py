@@ -9,6 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -20,6 +21,7 @@ from checkers.engines.exchange import buckets_of
 from checkers.engines.local import LocalEngine
 from checkers.engines.shuffle import EXPANDED, FINER, Room, planned_buckets, run_batches_on_spark, run_plan
 from checkers.engines.spark import SparkEngine
+from checkers.findings import Findings, merged
 from checkers.source import Source, top_level
 
 P = TypeVar("P")
@@ -52,6 +54,13 @@ class Flow(Protocol[P_co]):
 
     def judge(self, rows: pa.Table) -> P_co:
         """What the kernel finds in whole groups, sorted; the table may be empty."""
+
+
+class FindingFlow(Flow[Findings], Protocol):
+    """A flow whose kernel finds anomalies, and keeps `explain` of each class."""
+
+    @property
+    def explain(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +110,13 @@ def run_flow(
     what is `whole` and `expanded`. On Spark there are so many buckets at least, for groups that are large by other
     things than the number of operations."""
     return engine.run(_OfGroups(source, flow, combine, whole, least_buckets, expanded))
+
+
+def find(
+    engine: Engine, source: Source, flow: FindingFlow, *, whole: bool = False, expanded: int = EXPANDED
+) -> Findings:
+    """What the kernel finds in all groups, merged; see `run_flow`."""
+    return run_flow(engine, source, flow, partial(merged, explain=flow.explain), whole=whole, expanded=expanded)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from checkers.columns.codes import INFO, NEVER, OK, UNSUPPORTED
-from checkers.columns.rows import OBJECT, flat, read_mops, read_operations
+from checkers.columns.codes import INFO, NEVER, OK, UNSUPPORTED, Ints, unsupported
+from checkers.columns.rows import (
+    COLUMNS,
+    OBJECT,
+    column,
+    flat,
+    group_numbers,
+    group_starts,
+    read_mops,
+    read_operations,
+)
 from checkers.columns.spans import spread
+from checkers.findings import Findings
 
 SCHEMA: Final = pa.schema(
     [
@@ -24,6 +35,9 @@ SCHEMA: Final = pa.schema(
     ]
 )
 """`complete` is NEVER unless the operation is ok or failed; `nil` is 1 where the value (stored as 0) is nil."""
+
+
+_KEYS: Final = (*OBJECT, "nil", "value")
 
 
 def read_cells(batch: pa.RecordBatch, kinds: Mapping[str, int], listed: frozenset[int] = frozenset()) -> pa.RecordBatch:
@@ -50,6 +64,40 @@ def read_cells(batch: pa.RecordBatch, kinds: Mapping[str, int], listed: frozense
     null = batch.column("mops").is_null().to_numpy(zero_copy_only=False)[operations.row]
     unfit = np.flatnonzero(null & (operations.outcome == OK))
     return pa.concat_batches([flat(SCHEMA, columns), _strange(operations.invoke[unfit])])
+
+
+@dataclass(frozen=True, slots=True)
+class CellFlow:
+    """See `Flow`: all that happened to one value of one object meets, in order of invocation. `prepare` may change the
+    rows before; an operation of none of the `kinds` is refused for the `problem`. The kernel is given the rows, and how
+    many anomalies of a class to keep."""
+
+    kinds: Mapping[str, int]
+    problem: str
+    kernel: Callable[[pa.Table, int], Findings]
+    explain: int
+    listed: frozenset[int] = frozenset()
+    prepare: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
+    columns: tuple[str, ...] = COLUMNS
+    schema: pa.Schema = SCHEMA
+    keys: tuple[str, ...] = _KEYS
+    order: tuple[str, ...] = ("invoke",)
+
+    def flatten(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        rows = read_cells(batch, self.kinds, self.listed)
+        return rows if self.prepare is None else self.prepare(rows)
+
+    def judge(self, rows: pa.Table) -> Findings:
+        problems = unsupported(column(rows, "invoke")[column(rows, "kind") == UNSUPPORTED], self.problem)
+        if problems or not rows.num_rows:
+            return Findings(unsupported=problems)
+        return self.kernel(rows, self.explain)
+
+
+def by_value(rows: pa.Table) -> tuple[Ints, Ints]:
+    """Where the rows of each value of each object begin, and which of these groups each row is of."""
+    starts = group_starts([column(rows, name) for name in _KEYS])
+    return starts, group_numbers(starts, rows.num_rows)
 
 
 def _strange(invoke: Any) -> pa.RecordBatch:

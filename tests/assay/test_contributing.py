@@ -49,6 +49,11 @@ def test_the_checker_finds_what_it_is_for(example: Any, monkeypatch: pytest.Monk
     assert anomaly.message.endswith("nobody had written it.")
 
 
+def test_a_checker_takes_25_lines_of_code() -> None:
+    code = re.sub(r'^ *""".*?"""\n', "", BLOCKS["thin_air"], flags=re.M | re.S)
+    assert len([line for line in code.splitlines() if line.strip()]) <= 25
+
+
 @pytest.mark.parametrize("example", ["few_registers"], indirect=True)
 def test_the_workload_makes_a_valid_run(example: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(WORKLOADS, "few-registers", example.WORKLOAD)
