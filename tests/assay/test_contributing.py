@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md is true: its examples work as they stand, and what it quotes from the code is there."""
+"""CONTRIBUTING.md is true: its examples, and the guide's, work as they stand, and what it quotes is in the code."""
 
 from __future__ import annotations
 
@@ -22,18 +22,27 @@ from nemesis.scripts import SCRIPTS
 from workloads.registry import WORKLOADS
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCKS = dict(re.findall(r"```(?:python|text) (\S+)\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.S))
+BLOCKS = dict(
+    found
+    for document in ("CONTRIBUTING.md", "docs/own-checker.md")
+    for found in re.findall(r"```(?:python|text) (\S+)\n(.*?)```", (ROOT / document).read_text(), re.S)
+)
 QUOTED = [name for name in BLOCKS if "/" in name]
 
 
 @pytest.fixture
 def example(request: pytest.FixtureRequest) -> Iterator[Any]:
     """The block of this name as a module."""
-    module = ModuleType(f"checkers.{request.param}")
+    module = block(request.param)
     sys.modules[module.__name__] = module
-    exec(compile(BLOCKS[request.param], f"CONTRIBUTING.md: {request.param}", "exec"), module.__dict__)
     yield module
     del sys.modules[module.__name__]
+
+
+def block(name: str) -> ModuleType:
+    module = ModuleType(f"checkers.{name}")
+    exec(compile(BLOCKS[name], f"the example {name}", "exec"), module.__dict__)
+    return module
 
 
 @pytest.mark.parametrize("example", ["thin_air"], indirect=True)
@@ -44,6 +53,7 @@ def test_the_checker_finds_what_it_is_for(example: Any, monkeypatch: pytest.Monk
         history.write_text(text)
         verdict = check(history, "thin-air")
         assert verdict.valid is valid
+        assert block("by_hand").judged_by_hand(history, example.judge_thin_air).valid is valid
         assert verdict.counts == ({} if valid else {"thin-air": 1})
     (anomaly,) = verdict.anomalies["thin-air"]
     assert anomaly.message.endswith("nobody had written it.")
