@@ -222,3 +222,11 @@ def test_readme_shows_five_flaws_of_the_track_record() -> None:
 
 def test_architecture_is_a_walk_and_no_list() -> None:
     assert len((ROOT / "ARCHITECTURE.md").read_text().splitlines()) <= 200
+
+
+def test_words_of_ours_are_words_of_the_code() -> None:
+    _, _, ours = (ROOT / "docs" / "words.md").read_text().partition("## Ours")
+    names = {name for name in PLACE.findall(ours) if name.isidentifier()}
+    code = "\n".join(path.read_text() for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+    assert len(names) > 10
+    assert [name for name in sorted(names) if not re.search(rf"\b{name}\b", code)] == []
