@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 from assay.campaign import flawed_options
+from checkers.models import MODELS
 from cluster.flaws import FLAWS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -218,6 +219,12 @@ def test_readme_shows_five_flaws_of_the_track_record() -> None:
         words = re.findall(r"[a-z]+(?:-[a-z]+)+", found)
         assert words and all(word in track_record[name][-1] for word in words), name
     assert len(readme.read_text().splitlines()) <= 80
+
+
+def test_the_page_on_judging_names_every_model() -> None:
+    _, _, models = (ROOT / "docs" / "checking.md").read_text().partition("## Models\n")
+    table = models.partition("\n\n")[0]
+    assert sorted(PLACE.findall(table)) == sorted(MODELS)
 
 
 def test_architecture_is_a_walk_and_no_list() -> None:

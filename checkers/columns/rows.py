@@ -147,7 +147,7 @@ def group_starts(columns: Sequence[Any]) -> Ints:
 
 
 def group_numbers(starts: Ints, rows: int) -> Ints:
-    """Which group each of so and so many rows is of."""
+    """Of each of the rows, the number of its group."""
     return np.repeat(np.arange(len(starts)), np.diff(np.append(starts, rows)))
 
 
