@@ -22,8 +22,8 @@ from assay.campaign_record import CampaignOutcome, CampaignRecord, outcome_of, s
 from assay.options import RunOptions, validate
 from assay.seeds import Keep, SeedResult, parse_seeds, run_all
 from cluster.flaws import FLAWS, LONG_TAILS, Flaw
-from harness.env.cores import usable_cores
-from harness.provenance import provenance
+from harness.history.cores import usable_cores
+from harness.run.provenance import provenance
 from nemesis.asked import split
 from nemesis.catalogs import TABLES_MADE
 from nemesis.quorum import LEADERLESS

@@ -20,7 +20,7 @@ from checkers.options import CheckOptions
 from checkers.verdict import Validity, as_object, worst
 from harness.errors import HarnessError, UnwritableError, UserError
 from harness.history.address import Place, exists, place_of
-from harness.rundir import is_run, open_run
+from harness.history.rundir import is_run, open_run
 
 EXIT_CODES: dict[Validity, int] = {True: 0, False: 1, "unknown": 2}
 EXIT_BAD_ARGUMENTS, EXIT_HARNESS = 254, 255
@@ -122,8 +122,8 @@ def whole_or_unknown(path: Place, found: dict[str, Any]) -> dict[str, Any]:
     folder = path.parent if logs and not is_run(path) else path
     if found["valid"] is not True or not is_run(folder):
         return found
-    from harness.facts import conclude_run
-    from harness.run_seal import broken_seal, is_verdict_of
+    from harness.verdict.facts import conclude_run
+    from harness.verdict.run_seal import broken_seal, is_verdict_of
 
     rundir = open_run(folder)
     if unsealed := broken_seal(rundir, logs=logs) if rundir.outcome_json.exists() else ():
@@ -149,7 +149,7 @@ def judged_run(path: Path, request: CheckRequest) -> dict[str, Any]:
     """All that a run's workload asks for, with the run's own four questions answered anew; its one word answers them
     all, so that a run that did not come to its end is valid by no command."""
     from assay.judging import judge_run  # Workloads, which bring the whole reference cluster with them.
-    from harness.facts import conclude_run, read_record
+    from harness.verdict.facts import conclude_run, read_record
     from workloads.registry import workload
 
     rundir = open_run(path)

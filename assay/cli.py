@@ -436,9 +436,9 @@ _process = _Process()
 
 
 def leave_pandas_out() -> None:
-    """See `harness.arrow`; where this is no program of its own, pandas may be somebody else's, and stays."""
+    """See `harness.history.arrow`; where this is no program of its own, pandas may be somebody else's, and stays."""
     if _process.is_program:
-        from harness.arrow import without_pandas
+        from harness.history.arrow import without_pandas
 
         without_pandas()
 

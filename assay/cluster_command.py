@@ -18,18 +18,18 @@ import msgspec
 from assay.cluster_call import prepared
 from assay.options import within
 from cluster.client.client import ClusterClient
-from cluster.client.quorum import repair_table
 from cluster.deploy.adapter import node_status
 from cluster.deploy.readiness import ready_timeout_s
 from cluster.health.check import ClusterReport
 from cluster.health.look import look, told
+from cluster.quorum.client import repair_table
 from cluster.quorum.messages import Repaired
 from cluster.wire.messages import WIRE_VERSION
 from harness.errors import UNDECODABLE, DefiniteError, HarnessError, IndefiniteError, UserError
-from harness.ports import Hello, Ports
+from harness.history.rundir import open_run, write_atomic
+from harness.ports.api import Hello, Ports
 from harness.protocols import Node, NodeStatus
-from harness.run_seal import broken_seal
-from harness.rundir import open_run, write_atomic
+from harness.verdict.run_seal import broken_seal
 
 UP_FILE = "cluster-up.json"
 CALL_TIMEOUT_S = 5.0
@@ -149,7 +149,7 @@ def _named(value: Any) -> Any:
 
 
 async def _look(client: ClusterClient, up: UpCluster, settle_s: float = SETTLE_S) -> ClusterReport:
-    from harness.real.clock import RealClock
+    from harness.ports.real.ports import RealClock
 
     nodes = tuple(Node(each.name, each.role, each.zone) for each in up.nodes)
     addresses = {each.name: each.address for each in up.nodes}
@@ -186,7 +186,7 @@ def read_up(store: Path) -> UpCluster:
 
 @contextmanager
 def client_ports(up: UpCluster) -> Iterator[Ports]:
-    from harness.real.ports import real_ports
+    from harness.ports.real.ports import real_ports
 
     with tempfile.TemporaryDirectory(prefix="assay-client-") as folder:
         yield real_ports(Hello(up.cluster_id, "operator", 1, WIRE_VERSION), folder)
@@ -211,7 +211,7 @@ async def _up(store: Path, masters: int, nodes: int, flaws: Sequence[str], tell:
     from cluster.deploy.database_ssh import SshDatabase
     from cluster.deploy.layout import Layout
     from harness.env.docker.environment import DockerEnvironment
-    from harness.real.clock import RealClock
+    from harness.ports.real.ports import RealClock
 
     environment = DockerEnvironment(RealClock(), report=tell)
     await environment.prepare()

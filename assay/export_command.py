@@ -11,7 +11,7 @@ from checkers.importers.detect import open_source
 from harness.errors import NoScratchError, UnwritableError, UserError
 from harness.history.address import Place, exists, place_of
 from harness.history.parts import PART_ROWS
-from harness.rundir import is_run, open_run
+from harness.history.rundir import is_run, open_run
 
 
 def export_history(

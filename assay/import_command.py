@@ -10,9 +10,9 @@ import pyarrow as pa
 from assay.progress import working
 from checkers.importers.detect import open_source
 from checkers.source import Source
-from harness.columns import SCHEMA
 from harness.errors import UserError
 from harness.history.address import Place, exists, one_line, place_of
+from harness.history.columns import SCHEMA
 from harness.history.parts import PART_ROWS, write_history
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from assay import subprocesses
 from assay.loading import loading
 from harness.errors import HarnessError
-from harness.rundir import RunDir
+from harness.history.rundir import RunDir
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def _load_shared() -> None:
     """What both processes need is loaded once, before there are two."""
     import numpy  # noqa: F401
 
-    from harness.arrow import without_pandas
+    from harness.history.arrow import without_pandas
 
     without_pandas()
 

@@ -8,8 +8,8 @@ from typing import Any
 from checkers.api import check_run
 from checkers.options import CheckOptions
 from checkers.verdict import Verdict, as_object
-from harness.facts import read_record
-from harness.rundir import RunDir
+from harness.history.rundir import RunDir
+from harness.verdict.facts import read_record
 from workloads.registry import workload
 
 

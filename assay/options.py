@@ -11,9 +11,9 @@ from typing import Any
 
 from assay.worlds import draw_world, told_knobs
 from cluster.flaws import FLAWS
-from harness.adequacy import parse_floors
 from harness.errors import UserError
-from harness.rundir import require_store
+from harness.history.rundir import require_store
+from harness.verdict.adequacy import parse_floors
 from nemesis.asked import parse_all, split
 from workloads.registry import WORKLOADS
 

@@ -24,8 +24,8 @@ from assay.progress import working
 from checkers.compile_all import compile_all, compile_for_executors
 from checkers.compile_cache import kernels_directory
 from harness.atomic_write import atomic_write, scratch_folder
-from harness.env.cores import usable_cores
 from harness.errors import HarnessError, UnwritableError, UserError
+from harness.history.cores import usable_cores
 
 NEEDED: Final = ("pyspark", "numba", "numpy", "pyarrow", "pandas", "msgspec")
 """What workers import, besides what these need."""

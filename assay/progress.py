@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from checkers.compile_cache import compilation_told
-from harness.ops import Op
+from harness.history.ops import Op
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -29,10 +29,10 @@ def on_terminal() -> bool:
 
 
 class RunProgress:
-    """A `harness.spec.RunListener` on standard error: one bar on a terminal, else a line now and then."""
+    """A `harness.run.spec.RunListener` on standard error: one bar on a terminal, else a line now and then."""
 
     def __init__(self, time_limit_s: float) -> None:
-        from harness.real.clock import RealClock  # with it comes all that real nodes take
+        from harness.ports.real.ports import RealClock  # with it comes all that real nodes take
 
         self._bar = _StageBar() if on_terminal() else None
         self._clock = RealClock()

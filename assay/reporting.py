@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from harness.errors import UnwritableError, UserError
-from harness.rundir import RunDir
+from harness.history.rundir import RunDir
 from nemesis.registry import NEMESES
 
 

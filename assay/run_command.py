@@ -15,9 +15,9 @@ from assay.loading import loading
 from assay.options import RunOptions, validate
 from assay.progress import RunProgress
 from assay.telling import Teller, anomaly_sentences
-from harness.arrow import without_pandas
 from harness.errors import HarnessError, UserError
-from harness.rundir import RunDir
+from harness.history.arrow import without_pandas
+from harness.history.rundir import RunDir
 
 if TYPE_CHECKING:
     from assay.compose import Finished

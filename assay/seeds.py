@@ -22,13 +22,13 @@ from typing import Any
 
 from assay import subprocesses
 from assay.options import RunOptions
-from harness.arrow import without_pandas
-from harness.env.cores import usable_cores
 from harness.errors import HarnessError, UserError
-from harness.invariants import CHECKER
-from harness.rundir import RunDir, adopt
-from harness.spec import Silent
-from harness.stopping import end_runs_from_now_on, in_charge, signals_held
+from harness.history.arrow import without_pandas
+from harness.history.cores import usable_cores
+from harness.history.rundir import RunDir, adopt
+from harness.run.spec import Silent
+from harness.run.stopping import end_runs_from_now_on, in_charge, signals_held
+from harness.verdict.run_verdict import CHECKER
 
 GRACE_S = 3.0
 """How long a process of the pool may take to end its run, and to remove what is left of it."""

@@ -16,7 +16,7 @@ from assay.progress import counting
 from assay.seeds import Keep, SeedResult, check_jobs, exit_code, run_all, worst
 from assay.telling import Teller
 from harness.errors import HarnessError, UserError
-from harness.stopping import ending_runs
+from harness.run.stopping import ending_runs
 
 
 def run_seeds(options: RunOptions, seeds: Sequence[int], jobs: int, keep_valid: bool, json_output: bool) -> int:

@@ -12,11 +12,9 @@ import msgspec
 from cluster.client.client import MAX_ATTEMPT_TIMEOUT_S
 from cluster.config import Knobs
 from cluster.deploy.drawn_knobs import KNOB_KEYS, knobs_of
-from harness.adequacy import Floors
 from harness.errors import UserError
-from harness.protocols import Node
-from harness.sim.node import MachineOptions
-from harness.sim.worlds import (
+from harness.ports.sim.node import MachineOptions
+from harness.ports.sim.worlds import (
     MILLISECOND_NS,
     PHYSICAL_KEYS,
     WAN_REGIONS,
@@ -29,6 +27,8 @@ from harness.sim.worlds import (
     draw_values,
     physical_world,
 )
+from harness.protocols import Node
+from harness.verdict.adequacy import Floors
 
 SEVERITY = WorldKey(
     "severity",

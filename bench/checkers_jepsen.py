@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from checkers.api import check
 from checkers.options import CheckOptions
-from harness.columns import MOP, SCHEMA
+from harness.history.columns import MOP, SCHEMA
 from harness.history.parts import schema
 
 ACCOUNTS = 8

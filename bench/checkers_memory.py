@@ -29,7 +29,7 @@ from checkers.made.registers import RegisterShape, register_batches, write_regis
 from checkers.made.transactions import TxnShape, write_txn_history
 from checkers.options import CheckOptions
 from checkers.source import Source
-from harness.columns import MOP
+from harness.history.columns import MOP
 from harness.history.parts import schema
 from harness.history.saved import open_saved
 

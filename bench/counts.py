@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 from bench.simulator import run_client
 from cluster.deploy.database_sim import SimDatabase
-from harness.sim.world import World
+from harness.ports.sim.world import World
 
 CLIENTS = 10
 

@@ -23,9 +23,9 @@ from cluster.deploy.layout import Layout
 from cluster.deploy.node_files import NODE_DAEMON
 from harness.env.docker.environment import DockerEnvironment
 from harness.errors import UserError
-from harness.ops import Op, read, write
+from harness.history.ops import Op, read, write
+from harness.ports.real.ports import RealClock
 from harness.protocols import Client
-from harness.real.clock import RealClock
 
 READY_S = 60.0
 OPERATION_S = 5.0

@@ -28,10 +28,10 @@ from cluster.deploy.readiness import leaders
 from cluster.wire.messages import CATALOG_GROUP
 from harness.env.docker.environment import DockerEnvironment
 from harness.errors import DefiniteError, IndefiniteError
-from harness.ops import Op, write
-from harness.ports import Clock
-from harness.real.clock import RealClock
-from harness.sim.world import World
+from harness.history.ops import Op, write
+from harness.ports.api import Clock
+from harness.ports.real.ports import RealClock
+from harness.ports.sim.world import World
 
 CLIENTS = 4
 READY_S = 60.0

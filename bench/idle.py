@@ -12,7 +12,7 @@ from cluster.config import Knobs, NodeConfig
 from cluster.deploy.database_sim import format_machine
 from cluster.node import run_node
 from cluster.wire.messages import CreateTablet, DoneReply, Partition, Replica, decode_reply, encode
-from harness.sim.world import World
+from harness.ports.sim.world import World
 
 NODES = tuple(Replica(f"t{number}", f"t{number}:7050") for number in (1, 2, 3))
 

@@ -11,13 +11,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from harness.failures import FailureLog
 from harness.generators import Chance, Context, clients, draw, invoke, limit, mix, stagger
 from harness.history.journal import JournalWriter
-from harness.history.recorder import Recorder
-from harness.interpreter import ProcessIds, interpret
-from harness.ops import Op, read, write
-from harness.real.clock import RealClock
+from harness.history.ops import Op, read, write
+from harness.ports.real.ports import RealClock
+from harness.run.interpreter import ProcessIds, Recorder, interpret
+from harness.verdict.failures import FailureLog
 
 
 class NoOpClient:

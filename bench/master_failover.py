@@ -21,7 +21,7 @@ from cluster.deploy.readiness import leaders
 from cluster.store.schema import Column
 from cluster.wire.messages import CATALOG_GROUP
 from harness.errors import DefiniteError, IndefiniteError
-from harness.ports import Clock
+from harness.ports.api import Clock
 
 COLUMNS = (Column(0, "value", "int64"),)
 HEARTBEAT_INTERVAL_S = 1.5

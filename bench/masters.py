@@ -44,9 +44,9 @@ from cluster.wire.messages import (
     encode_reports,
 )
 from harness.env.docker.environment import DockerEnvironment
-from harness.ports import Ports
-from harness.real.clock import RealClock
-from harness.sim.world import World
+from harness.ports.api import Ports
+from harness.ports.real.ports import RealClock
+from harness.ports.sim.world import World
 
 COLUMNS = (Column(-1, "k", "int64", nullable=False, key=True), Column(-1, "name", "string"), Column(-1, "age", "int32"))
 SERVERS = tuple(Replica(f"t{number}", f"server{number}.example.org:7050") for number in range(1, 6))

@@ -23,7 +23,7 @@ from cluster.deploy.layout import MASTER_ROLE
 from cluster.deploy.readiness import leaders
 from cluster.wire.messages import CATALOG_GROUP
 from harness.errors import DefiniteError
-from harness.ports import Clock
+from harness.ports.api import Clock
 
 CALL_S = 30.0
 READY_S = 60.0

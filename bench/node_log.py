@@ -17,11 +17,11 @@ from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import Layout
 from cluster.log.node import NodeLog
 from cluster.raft.types import Entry, Persist
-from harness.ops import Op, write
-from harness.ports import Clock, Hello
-from harness.real.disk import RealDisk
-from harness.real.ports import real_ports
-from harness.sim.world import World
+from harness.history.ops import Op, write
+from harness.ports.api import Clock, Hello
+from harness.ports.real.disk import RealDisk
+from harness.ports.real.ports import real_ports
+from harness.ports.sim.world import World
 
 TABLETS = (1, 4, 16, 64)
 CLIENTS = 64

@@ -21,10 +21,10 @@ from assay.compose import carry_out
 from assay.judging import judge_saved_run
 from assay.options import RunOptions
 from bench._measure import machine
-from harness.facts import OutcomeRecord, load_faults
-from harness.faults import Fault
-from harness.rundir import open_run
-from harness.spec import Silent
+from harness.history.rundir import open_run
+from harness.run.spec import Silent
+from harness.verdict.facts import OutcomeRecord, load_faults
+from harness.verdict.faults import Fault
 
 PLAIN = ("partition", "kill", "pause", "stop", "packets", "clock-jump", "clock-strobe", "slow-disk")
 LASTS_S = 90.0

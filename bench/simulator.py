@@ -11,9 +11,9 @@ import random
 import time
 
 from cluster.deploy.database_sim import SimDatabase
-from harness.ops import Op, read, write
-from harness.ports import Clock
-from harness.sim.world import World
+from harness.history.ops import Op, read, write
+from harness.ports.api import Clock
+from harness.ports.sim.world import World
 
 KEYS = 30
 

@@ -54,8 +54,8 @@ from cluster.wire.messages import (
     decode_reply,
     encode,
 )
-from harness.ports import CallLost, Hello, Ports, Unreachable
-from harness.real.ports import real_ports
+from harness.ports.api import CallLost, Hello, Ports, Unreachable
+from harness.ports.real.ports import real_ports
 
 VALUE_BYTES = 4096
 CELLS_AT_ONCE = 16

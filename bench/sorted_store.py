@@ -21,11 +21,11 @@ from cluster.log.node import NodeLog
 from cluster.quorum.keys import ABOVE, KeyBytes, encode_key
 from cluster.quorum.mutation import MutationBuilder, PartitionMutation, encode_mutation
 from cluster.quorum.slices import Slice, live_rows
+from cluster.quorum.sorted.live import SortedOptions
+from cluster.quorum.sorted.store import SortedStore
 from cluster.store.cells import Value
-from cluster.store.sorted.live import SortedOptions
-from cluster.store.sorted.store import SortedStore
-from harness.ports import Hello
-from harness.real.ports import real_ports
+from harness.ports.api import Hello
+from harness.ports.real.ports import real_ports
 
 PARTITIONS, ROWS, CELLS = 200, 500, 4
 WRITERS, READERS = 64, 8

@@ -15,8 +15,8 @@ from bench._measure import machine
 from bench.idle import NODES, Idle
 from cluster.config import Knobs
 from cluster.wire.messages import GetStatus, StatusReply, decode_reply, encode
-from harness.sim.node import MachineOptions
-from harness.sim.world import World
+from harness.ports.sim.node import MachineOptions
+from harness.ports.sim.world import World
 
 SETTLING_S = 3.0
 ANSWER_S = 60.0

@@ -13,7 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from harness.env.cores import usable_cores
+from harness.history.cores import usable_cores
 
 _FIRST: Final = ("multi-register", "list-append", "rw-register", "register", "isolation", "fifo-queue", "lin-set")
 """Models that take longest."""

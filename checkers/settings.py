@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from checkers.options import CheckOptions
-from harness.columns import FOREIGN_BASE
 from harness.errors import UserError
+from harness.history.columns import FOREIGN_BASE
 
 _WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 

@@ -10,10 +10,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from harness.columns import DICTIONARY_KEY, FOREIGN_BASE, SCHEMA
-from harness.env.cores import in_order
 from harness.history.address import Place
 from harness.history.breadth import Breadth, breadth_of_rows
+from harness.history.columns import DICTIONARY_KEY, FOREIGN_BASE, SCHEMA
+from harness.history.cores import in_order
 from harness.history.saved import ADDRESS_COLUMNS, BATCH_ROWS, HistoryReader
 
 R = TypeVar("R")

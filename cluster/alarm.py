@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from harness.ports import Clock, Timer
+from harness.ports.api import Clock, Timer
 
 _SLACK_NS = 1_000
 """Sleeps are rounded up by this much, so that a float never ends one just too early."""

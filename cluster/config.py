@@ -10,8 +10,8 @@ import msgspec
 import msgspec.inspect
 
 from cluster.flaws import FLAWS
+from cluster.groups.sessions import SessionLimits
 from cluster.store.clock_guard import ClockLimits
-from cluster.store.sessions import SessionLimits
 from cluster.wire.messages import Replica
 from harness.errors import UserError
 

@@ -1,7 +1,7 @@
 """The one registry of the node program's failpoints: names at the steps that must be atomic, before and after them.
 
 Those of Raft groups come twice, for tablets (`tablet.before_fsync`) and for the masters' catalog
-(`catalog.before_fsync`). The code passes points by name; `harness.failpoints` says what can happen there.
+(`catalog.before_fsync`). The code passes points by name; `harness.ports.failpoints` says what can happen there.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from harness.failpoints import SYNC
-from harness.protocols import Failpoint
+from harness.ports.failpoints import SYNC, Failpoint
 
 MASTER, TSERVER = "master", "tserver"
 KINDS: Mapping[str, str] = MappingProxyType({MASTER: "catalog", TSERVER: "tablet"})

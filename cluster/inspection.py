@@ -6,8 +6,8 @@ import asyncio
 from typing import TypeAlias, cast
 
 from cluster.wire.messages import ArmedReply, ArmFailpoint, DiskReply, ProbeDisk
-from harness.failpoints import Action, Arming
-from harness.ports import DiskFull, Ports
+from harness.ports.api import DiskFull, Ports
+from harness.ports.failpoints import Action, Arming
 
 PROBE_PATH = "probe"
 PROBE_BYTES = 16 << 10

@@ -20,8 +20,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from cluster.config import NodeConfig, load_config
-from cluster.group_spec import OnFailure
-from cluster.identity import ForeignDisk, format_disk, identify, named_cluster, read_identity
+from cluster.groups.spec import OnFailure
 from cluster.log.envelope import CorruptLog, read_twice, twice
 from cluster.log.frames import OtherVersion
 from cluster.log.paced import until_space
@@ -30,12 +29,12 @@ from cluster.nodelog import ClockFormatter, node_logger
 from cluster.observer import UNOBSERVED, Observer
 from cluster.store.node_clock import NodeClock
 from cluster.wire.clocked import ClockedNetwork
+from cluster.wire.identity import ForeignDisk, format_disk, identify, named_cluster, read_identity
 from cluster.wire.messages import WIRE_VERSION
 from harness.errors import UserError
-from harness.ports import Address, Clock, DiskFull, Hello, Listener, Peer, Ports
-from harness.real.clock import RealClock
-from harness.real.disk import RealDisk
-from harness.real.ports import real_ports
+from harness.ports.api import Address, Clock, DiskFull, Hello, Listener, Peer, Ports
+from harness.ports.real.disk import RealDisk
+from harness.ports.real.ports import RealClock, real_ports
 
 INCARNATION_FILE = "incarnation"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from datetime import UTC, datetime, timedelta
 
-from harness.ports import Clock
+from harness.ports.api import Clock
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

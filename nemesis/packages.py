@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from harness.adequacy import Floors
 from harness.errors import UserError
-from harness.evidence import wanted_faults
 from harness.generators.core import Generator
-from harness.powers import FailsOver
-from harness.protocols import Database, Environment, Nemesis
+from harness.protocols import Database, Environment, FailsOver, Nemesis
+from harness.run.extended_load import wanted_faults
+from harness.verdict.adequacy import Floors
 from nemesis.asked import ALL, Asked, expand, parse_all, scripted
 from nemesis.catalogs import TABLES_MADE
 from nemesis.cycles import SEED_BITS, AskedKind, CyclePace, Timed, end_op

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from harness.evidence import WantedFaults
 from harness.generators.core import DONE, NEMESIS_MASK, PENDING, Context, Generator, Pending, Step, fill, nanos
-from harness.ops import NEMESIS_PROCESS, Op
+from harness.history.ops import NEMESIS_PROCESS, Op
+from harness.run.extended_load import WantedFaults
 from nemesis.cycles import AskedKind, CyclePace, Timed, plan_cycle
 
 

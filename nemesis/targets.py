@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from harness.leaderships import Leadership
+from harness.verdict.leaderships import Leadership
 from nemesis.grudges import shuffle
 from nemesis.view import Leader, View, names
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from harness.errors import HarnessError
-from harness.ports import Clock
+from harness.ports.api import Clock
 from nemesis.observe import Sight
 
 Span = tuple[int, int]

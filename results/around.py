@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.faults import Fault
+from harness.verdict.faults import Fault
 from results.drawing import BAR_COLORS
 from results.markup import Markup, join, parse_markup, table, tag
 from results.neighbours import MOST_GROUPS, FindingGroup, keys_of, lanes

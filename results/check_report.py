@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from harness.rundir import write_atomic
+from harness.history.rundir import write_atomic
 from results.findings import findings
 from results.markup import Markup, join, table, tag
 from results.page import page

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from harness.faults import Fault
+from harness.verdict.faults import Fault
 from results.graph import KIND_COLORS, OTHER_COLOR
 from results.markup import Markup, tag
 from results.words import duration, fault_name, operation

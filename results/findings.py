@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.faults import Fault
+from harness.verdict.faults import Fault
 from results.drawing import timeline
 from results.graph import cycle_in_words, draw_cycle
 from results.markup import Markup, join, parse_markup, table, tag, void

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
-from harness.leaderships import Leadership
+from harness.verdict.leaderships import Leadership
 from results.panels import PALETTE, Panel, lanes_in, plain
 
 MAX_GROUPS = 8

@@ -15,9 +15,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from checkers.columns.projection import MISMATCH
-from harness.faults import Fault
-from harness.leaderships import Leadership
-from harness.protocols import ELSEWHERE
+from harness.errors import ELSEWHERE
+from harness.verdict.faults import Fault
+from harness.verdict.leaderships import Leadership
 from results.leaders import leader_panel
 from results.panels import PALETTE, Panel, lanes_in, plain
 from results.points import TYPES, Points, decoded

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 
 from harness.errors import UNDECODABLE
 from harness.history.journal import read_journal
+from harness.history.rundir import RunDir
 from harness.history.saved import open_saved
 from harness.history.table import batches
-from harness.rundir import RunDir
 
 MAX_SAMPLE = 24_000
 COLUMNS = ["process", "phase", "f", "type", "invoke_time", "complete_time", "value", "error_class", "error"]

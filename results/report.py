@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness.rundir import RunDir, open_run, write_atomic
+from harness.history.rundir import RunDir, open_run, write_atomic
 from results import sections
 from results.around import around
 from results.findings import findings

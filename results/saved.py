@@ -11,11 +11,11 @@ import msgspec
 
 from checkers.importers.detect import open_source
 from harness.errors import UserError
-from harness.facts import conclude_run, load_faults
-from harness.faults import Fault
-from harness.leaderships import Leadership
-from harness.run_seal import is_verdict_of
-from harness.rundir import RunDir
+from harness.history.rundir import RunDir
+from harness.verdict.facts import conclude_run, load_faults
+from harness.verdict.faults import Fault
+from harness.verdict.leaderships import Leadership
+from harness.verdict.run_seal import is_verdict_of
 from results.neighbours import MOST_GROUPS, FindingGroup, find_neighbours, grouped
 from results.points import Points, read_points
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from checkers.columns.projection import MISMATCH
-from harness.facts import EACH_NODE
-from harness.faults import Fault
-from harness.protocols import ELSEWHERE
+from harness.errors import ELSEWHERE
+from harness.verdict.facts import EACH_NODE
+from harness.verdict.faults import Fault
 from results.markup import Markup, join, listing, table, tag
 from results.plots import TYPE_WORDS
 from results.points import TYPES, MissedOperations, Points, decoded

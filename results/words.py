@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from harness.faults import Fault
+from harness.verdict.faults import Fault
 
 MOST_ITEMS = 16
 """Items of a list that are shown."""
@@ -52,7 +52,7 @@ def operation(op: Mapping[str, Any]) -> str:
 
 
 def micro_operation(mop: Any) -> str:
-    """One micro-operation, given as an object or in the array form of `harness.ops.Mop`."""
+    """One micro-operation, given as an object or in the array form of `harness.history.ops.Mop`."""
     if isinstance(mop, list | tuple):
         names = ("f", "partition", "value", "expected", "values", "table", "row", "column")
         mop = dict(zip(names, mop, strict=False))

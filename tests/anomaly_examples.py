@@ -12,8 +12,8 @@ from checkers.options import CheckOptions
 from checkers.transactions.lattice import IMPLIED_ANOMALIES, MODELS, implied_anomalies, ruled_out
 from checkers.verdict import Verdict
 from harness.history.journal import JournalWriter
-from harness.ops import Op
-from harness.rundir import create
+from harness.history.ops import Op
+from harness.history.rundir import create
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "anomalies.md"

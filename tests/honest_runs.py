@@ -16,12 +16,12 @@ from assay.judging import judge_saved_run
 from assay.options import RunOptions
 from cluster.deploy.database import ReferenceDatabase
 from harness.errors import DefiniteError, HarnessError, UserError
-from harness.facts import load_facts
-from harness.ops import Op
+from harness.history.ops import Op
+from harness.history.rundir import open_run
 from harness.protocols import Client
-from harness.run import RunListener, RunOutcome, Silent
-from harness.rundir import open_run
-from harness.verdict import conclude
+from harness.run.spec import RunListener, RunOutcome, Silent
+from harness.verdict.facts import load_facts
+from harness.verdict.run_verdict import conclude
 from nemesis.injectors import Injectors
 
 

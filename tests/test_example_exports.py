@@ -14,8 +14,8 @@ from checkers.importers.detect import open_source
 from checkers.made.examples import Example, groups
 from checkers.options import CheckOptions
 from checkers.source import Source
-from harness.columns import SCHEMA
 from harness.errors import UserError
+from harness.history.columns import SCHEMA
 
 EXAMPLES = {e.file: e for group in groups() for e in group.examples if e.path.suffix != ".log"}
 

@@ -12,10 +12,9 @@ from math import gcd
 
 from msgspec.structs import replace
 
-from harness.generators.chance import Chance
-from harness.generators.core import Context, invoke
+from harness.generators.core import Chance, Context, invoke
+from harness.history.ops import Mop, Op, delete, page
 from harness.levels import LEVELS, told_replication
-from harness.ops import Mop, Op, delete, page
 from workloads.api import Option, Options, WordOption
 
 READ, WRITE, DELETE = "read", "write", "delete"

@@ -10,9 +10,8 @@ from random import Random
 
 import msgspec
 
-from harness.generators.chance import Chance, child
-from harness.generators.core import PENDING, Context, Generator, Step, draw, fill, invoke
-from harness.ops import Mop, Op, cas, read, write
+from harness.generators.core import PENDING, Chance, Context, Generator, Step, child, draw, fill, invoke
+from harness.history.ops import Mop, Op, cas, read, write
 from workloads.api import Option, Options, Workload
 
 RECENT = 32  # values seen that are remembered as expectations for a cas

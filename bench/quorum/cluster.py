@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 from bench.quorum.rim import NodeCounts, counted, hint_bytes
-from cluster.client.quorum import QuorumClient, QuorumClientTable
 from cluster.config import Knobs
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import Layout
+from cluster.quorum.client import QuorumClient, QuorumClientTable
 from cluster.quorum.ids import MutationId
 from cluster.quorum.keys import KeyBytes, encode_key
 from cluster.quorum.messages import (
@@ -33,12 +33,12 @@ from cluster.quorum.mutation import MutationBuilder, PartitionMutation, encode_m
 from cluster.quorum.slices import Slice, visible_rows
 from cluster.store.cells import Value
 from cluster.store.schema import Column
-from harness.ports import CallLost, Unreachable
-from harness.sim.clock import EPOCH_NS
-from harness.sim.disk import DiskOptions
-from harness.sim.link import LinkOptions
-from harness.sim.network import LinkPlan
-from harness.sim.world import World
+from harness.ports.api import CallLost, Unreachable
+from harness.ports.sim.clock import EPOCH_NS
+from harness.ports.sim.disk import DiskOptions
+from harness.ports.sim.link import LinkOptions
+from harness.ports.sim.network import LinkPlan
+from harness.ports.sim.world import World
 
 T = TypeVar("T")
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from bench.quorum.cluster import DESIGNS, BenchCluster, chance, simulated, wrote
 from harness.errors import DefiniteError, IndefiniteError
-from harness.ports import CallLost, Unreachable
-from harness.sim.link import LinkOptions
+from harness.ports.api import CallLost, Unreachable
+from harness.ports.sim.link import LinkOptions
 
 LOSS = 0.01
 _WRITERS = 10

@@ -16,9 +16,9 @@ from cluster.node import tend_garbage
 from cluster.quorum.ids import MutationId
 from cluster.quorum.mutation_log import MutationLog
 from cluster.quorum.slices import Slice, live_rows
-from cluster.store.sorted.store import SortedStore
-from harness.ports import Hello
-from harness.real.ports import real_ports
+from cluster.quorum.sorted.store import SortedStore
+from harness.ports.api import Hello
+from harness.ports.real.ports import real_ports
 
 T = TypeVar("T")
 

@@ -12,11 +12,11 @@ from cluster.log.segments import parse_path
 from cluster.quorum.hinting import HINTS_GROUP
 from cluster.quorum.messages import MARK
 from cluster.wire.clocked import unclocked
-from harness.ports import Address, Channel, Disk, Handler, Listener, Network, NotifyHandler, Ports
-from harness.sim.disk import SimDisk
+from harness.ports.api import Address, Channel, Disk, Handler, Listener, Network, NotifyHandler, Ports
+from harness.ports.sim.disk import SimDisk
 
 FILES = "sorted/"
-"""Where replicas keep their rows (`cluster.store.sorted`)."""
+"""Where replicas keep their rows (`cluster.quorum.sorted`)."""
 
 
 @dataclass
@@ -51,7 +51,7 @@ class NodeCounts:
 
 
 class CountedDisk:
-    """A node's disk; reads of files of rows are counted. Implements `harness.ports.Disk`."""
+    """A node's disk; reads of files of rows are counted. Implements `harness.ports.api.Disk`."""
 
     def __init__(self, disk: Disk, counts: NodeCounts) -> None:
         self._disk, self._counts = disk, counts
@@ -91,7 +91,7 @@ class CountedDisk:
 
 
 class CountedNetwork:
-    """A node's network; calls of quorum tables and their answers are counted. Implements `harness.ports.Network`."""
+    """A node's network; calls of quorum tables and their answers are counted. Implements `Network`."""
 
     def __init__(self, network: Network, counts: NodeCounts) -> None:
         self._network, self._counts = network, counts

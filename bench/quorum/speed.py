@@ -12,15 +12,14 @@ from typing import Any
 
 from bench.docker_throughput import node_cpu_s
 from bench.quorum.cluster import COLUMNS, DESIGNS, BenchCluster, chance, partition_key, simulated, wrote
-from cluster.client.quorum import QuorumClient, QuorumClientTable
 from cluster.deploy.database_ssh import SshDatabase
+from cluster.quorum.client import QuorumClient, QuorumClientTable
 from cluster.quorum.slices import Slice
 from cluster.wire.messages import WIRE_VERSION
 from harness.env.docker.environment import DockerEnvironment
-from harness.ports import Hello
-from harness.real.clock import RealClock
-from harness.real.ports import real_ports
-from harness.sim.clock import EPOCH_NS
+from harness.ports.api import Hello
+from harness.ports.real.ports import RealClock, real_ports
+from harness.ports.sim.clock import EPOCH_NS
 
 _CLIENTS, _PARTITIONS = 10, 200
 _DOCKER_CLIENTS = 20

@@ -11,8 +11,8 @@ from typing import Any
 from assay.compose import carry_out
 from assay.options import RunOptions
 from checkers.api import check_run
-from harness.rundir import RunDir
-from harness.spec import Silent
+from harness.history.rundir import RunDir
+from harness.run.spec import Silent
 
 MODELS = ("write-atomicity", "monotonic-reads")
 TABLES: dict[str, dict[str, str]] = {

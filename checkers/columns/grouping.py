@@ -11,7 +11,7 @@ import numpy.typing as npt
 from checkers.columns.codes import Ints, RegisterColumns
 from checkers.columns.projection import Flat, is_zero
 from checkers.compiled import kernel
-from harness.env.cores import in_order
+from harness.history.cores import in_order
 
 
 class KeyedOps(NamedTuple):

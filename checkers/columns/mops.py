@@ -84,7 +84,7 @@ class MopProjection:
     their chain (`columns.chains`) as `chain`; rows of the second kind are the chains' elements (`value`, in order of
     `place`), for the same address.
 
-    Of `bound_kinds` (`delete` and `page`, `harness.ops`) the list is the bounds. `codes` are extras that number texts:
+    Of `bound_kinds` (`delete` and `page`, `history.ops`) the list is the bounds. `codes` are extras that number texts:
     by name the columns and the number of each combination of their texts, -1 for others. `initial` is what registers
     begin as (`columns.codes.began_as`). Where operations are `single`, on one object each, one that succeeded without
     any micro-operation, as an answer `{}` comes to, is none that the model knows.

@@ -21,7 +21,7 @@ from checkers.engines.shuffle import EXPANDED, FINER, Room, most_held, planned_b
 from checkers.engines.spark import SparkEngine
 from checkers.findings import Findings, merged
 from checkers.source import Source
-from harness.env.cores import in_order
+from harness.history.cores import in_order
 
 MopKernel: TypeAlias = Callable[[Columns], Findings]
 """Judges whole groups, their rows in any order; picklable, for workers call it too."""

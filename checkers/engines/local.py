@@ -19,7 +19,7 @@ from checkers.engines.api import TALLIED, KeyedKernel, R, Tally, Work, tally_of,
 from checkers.findings import Findings, merged
 from checkers.importers.integrity import verify_here
 from checkers.source import Source
-from harness.env.cores import in_order, usable_cores
+from harness.history.cores import in_order, usable_cores
 
 P = TypeVar("P")
 

@@ -13,7 +13,7 @@ from checkers.columns.codes import NIL
 from checkers.explain.speaker import key_in
 from checkers.source import Source
 from checkers.verdict import Anomaly, Verdict
-from harness.columns import FOREIGN_BASE
+from harness.history.columns import FOREIGN_BASE
 
 _NUMBERS: Final = ("partition", "row", "column", "value", "expected")
 

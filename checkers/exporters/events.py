@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from checkers.exporters.values import MopRow, Values, form_of
 from checkers.exporters.words import Scalars, foreign_forms, is_keyword, is_vector, name, quoted
 from checkers.source import NO_CLOCK, Source
-from harness.columns import MOP, SCHEMA
 from harness.errors import UserError
+from harness.history.columns import MOP, SCHEMA
 
 _ROWS_PER_PIECE: Final = 1 << 12
 _LAST_NEMESIS: Final = -999_999_999

@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 from checkers.exporters.words import foreign_forms
 from checkers.importers.detect import open_source
 from checkers.source import Source
-from harness.columns import FOREIGN_BASE, MOP, SCHEMA
 from harness.errors import UserError
 from harness.history.address import Place
+from harness.history.columns import FOREIGN_BASE, MOP, SCHEMA
 
 _ROWS: Final = 1 << 16
 _COMPARED: Final = tuple(name for name in SCHEMA.names if name != "op")

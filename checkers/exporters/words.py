@@ -13,8 +13,8 @@ import numpy as np
 from checkers.columns.codes import NIL
 from checkers.importers.tape import COMPLETE, EDN_CLASSES, MOST_DEPTH, VECTOR, empty_tape, scan
 from checkers.source import Source
-from harness.columns import FOREIGN_BASE
 from harness.errors import UserError
+from harness.history.columns import FOREIGN_BASE
 
 _WORD: Final = re.compile(r"[A-Za-z*!_?$%&=<>+-][\w*!_?$%&=<>+.#-]*(?:/[A-Za-z*!_?$%&=<>+-][\w*!_?$%&=<>+.#-]*)?", re.A)
 _INTEGER: Final = re.compile(r"([+-]?(?:0|[1-9]\d*))N?", re.A)

@@ -1,1 +1,1 @@
-"""Readers of foreign histories: each turns a file into a table of `harness.columns.SCHEMA`."""
+"""Readers of foreign histories: each turns a file into a table of `harness.history.columns.SCHEMA`."""

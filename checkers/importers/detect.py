@@ -21,9 +21,9 @@ from checkers.source import Source
 from harness.errors import UserError
 from harness.history.address import Address, Place, place_of
 from harness.history.journal import is_journal, read_journal
+from harness.history.rundir import is_run, open_run
 from harness.history.saved import is_history_folder
 from harness.history.table import to_table
-from harness.rundir import is_run, open_run
 
 _UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 _LOOKED_AT: Final = 16

@@ -20,8 +20,8 @@ from checkers.importers.spool import Spool
 from checkers.importers.tape import EDN_CLASSES, skip_blanks
 from checkers.source import FailedCas, Source
 from harness.atomic_write import no_scratch, scratch_file
-from harness.columns import DICTIONARY_KEY, SCHEMA, SCHEMA_VERSION, VERSION_KEY
 from harness.errors import UserError
+from harness.history.columns import DICTIONARY_KEY, SCHEMA, SCHEMA_VERSION, VERSION_KEY
 from harness.history.saved import open_saved
 
 IN_MEMORY_BYTES: Final = 64 << 20

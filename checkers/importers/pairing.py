@@ -15,9 +15,9 @@ from checkers.compiled import kernel
 from checkers.importers.maps import INDEX, ITSELF, PROCESS, TYPE, F, Tokens
 from checkers.importers.scalars import distinct, name_of
 from checkers.importers.tape import INTEGER, NULL, Tape
-from harness.columns import MOST_EVENTS
 from harness.errors import UserError
-from harness.ops import NEMESIS_PROCESS
+from harness.history.columns import MOST_EVENTS
+from harness.history.ops import NEMESIS_PROCESS
 
 Ints = npt.NDArray[np.int64]
 

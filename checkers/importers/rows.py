@@ -20,8 +20,8 @@ from checkers.importers.pairing import TYPES, Ints, Paired, number_names
 from checkers.importers.scalars import Interner, as_json, distinct, globally, intern_scalars, texts
 from checkers.importers.tape import INTEGER, KEYWORD, NULL, SET, VECTOR, Tape
 from checkers.source import NO_CLOCK
-from harness.columns import MOP, SCHEMA
 from harness.errors import UserError
+from harness.history.columns import MOP, SCHEMA
 
 SHORT: Final = {"read": "r", "get": "r", "write": "w", "put": "w", "compare-and-set": "cas"}
 """Micro-operations that are called otherwise than their operation, or than Knossos calls them in its transactions."""

@@ -12,8 +12,8 @@ import pyarrow as pa
 from checkers.columns.codes import NIL
 from checkers.compiled import lean
 from checkers.importers.tape import FALSE, INTEGER, KEYWORD, LIST, MAP, NULL, SET, STRING, TRUE, VECTOR, Tape
-from harness.columns import FOREIGN_BASE
 from harness.errors import UNDECODABLE
+from harness.history.columns import FOREIGN_BASE
 
 Ints = npt.NDArray[np.int64]
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from harness.atomic_write import no_scratch, scratch_folder
-from harness.columns import SCHEMA
+from harness.history.columns import SCHEMA
 from harness.history.parts import ROWS_PER_GROUP, parquet_writer
 
 _NOTHING = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in SCHEMA], schema=SCHEMA)

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from checkers.columns.batches import decoded
 from checkers.source import NO_CLOCK, Source
-from harness.columns import DICTIONARY_KEY, FOREIGN_BASE, MOP, SCHEMA, SCHEMA_VERSION, VERSION_KEY
 from harness.errors import UserError
+from harness.history.columns import DICTIONARY_KEY, FOREIGN_BASE, MOP, SCHEMA, SCHEMA_VERSION, VERSION_KEY
 
 Ints = npt.NDArray[np.int64]
 

@@ -13,7 +13,7 @@ from checkers.settings import names_setting
 from checkers.source import Source
 from checkers.verdict import Anomaly, Validity, Verdict
 from harness.errors import UserError
-from harness.rundir import is_run, open_run
+from harness.history.rundir import is_run, open_run
 
 PANIC: Final = "panic"
 

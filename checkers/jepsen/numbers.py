@@ -9,7 +9,7 @@ import numpy as np
 
 from checkers.columns.codes import Ints
 from checkers.source import Source
-from harness.columns import FOREIGN_BASE
+from harness.history.columns import FOREIGN_BASE
 
 _SAFE: Final = 2.0**62
 

@@ -28,7 +28,7 @@ from checkers.findings import NO_KEY, Finding, Findings, Key, earliest
 from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.verdict import Verdict
-from harness.columns import FOREIGN_BASE
+from harness.history.columns import FOREIGN_BASE
 
 GENERATE, ATTEMPT = 0, 1
 DUPLICATE: Final = "duplicate-id"

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from harness.columns import SCHEMA
+from harness.history.columns import SCHEMA
 from harness.history.parts import schema
 
 

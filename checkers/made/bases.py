@@ -24,8 +24,8 @@ from checkers.made.registers import RegisterShape, register_batches
 from checkers.made.snapshots import feed_events, snapshot_events
 from checkers.made.splice import TICK_NS
 from checkers.made.transactions import TxnShape, txn_batches
+from harness.history.ops import Mop, Op
 from harness.history.table import batches as batches_of
-from harness.ops import Mop, Op
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from checkers.catalog.calls import ALTER, CREATE, DELETE, RENAME, Call, TableSeen
 from checkers.columns.codes import NEVER
-from harness.ops import Mop, Op
+from harness.history.ops import Mop, Op
 
 NAMES = {CREATE: "create", DELETE: "delete", ALTER: "alter", RENAME: "rename"}
 RUNNING = 2

@@ -22,8 +22,8 @@ import msgspec
 
 from checkers.importers.detect import open_source
 from checkers.source import Source
+from harness.history.ops import Mop, Op
 from harness.history.table import to_table
-from harness.ops import Mop, Op
 
 EXAMPLES: Final = Path(__file__).parents[1] / "examples"
 

@@ -17,9 +17,9 @@ from checkers.made.bases import BASES, HistoryMaker, ValidHistory, empty_catalog
 from checkers.made.examples import ExampleGroup, groups, open_example
 from checkers.made.splice import Renamed, Template, spliced
 from checkers.source import Source
-from harness.columns import SCHEMA
 from harness.errors import UserError
 from harness.history.address import Place
+from harness.history.columns import SCHEMA
 from harness.history.parts import PART_ROWS, write_history
 
 _ALL_VALUES: Final = Renamed(keys=False, values=True)

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from harness.errors import UserError
-from harness.ops import Mop, Op
+from harness.history.ops import Mop, Op
 
 _NS_PER_EVENT: Final = 1_000_000
 NODES: Final = ("n1", "n2", "n3")

@@ -16,10 +16,10 @@ from typing import Final
 import msgspec
 
 from checkers.source import Source
-from harness.columns import FOREIGN_BASE
 from harness.errors import UserError
+from harness.history.columns import FOREIGN_BASE
+from harness.history.ops import Mop, Op, OpType
 from harness.history.table import to_table
-from harness.ops import Mop, Op, OpType
 
 
 @dataclass(frozen=True, slots=True)

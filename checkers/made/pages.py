@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from checkers.made.registers import processes
-from harness.columns import MOP, SCHEMA
+from harness.history.columns import MOP, SCHEMA
 from harness.history.parts import schema
 from harness.history.table import write_batches
 

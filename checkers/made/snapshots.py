@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from harness.ops import Mop, Op
+from harness.history.ops import Mop, Op
 
 _CELLS: Final = 3
 _CLIENTS: Final = 4

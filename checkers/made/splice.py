@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from harness.columns import MOP, SCHEMA
+from harness.history.columns import MOP, SCHEMA
 from harness.history.parts import schema
 
 Ints: TypeAlias = npt.NDArray[np.int64]

@@ -20,7 +20,7 @@ import pyarrow as pa
 from checkers.columns.batches import decoded
 from checkers.compiled import kernel
 from checkers.made.anomalies import INJECTED, InjectedTxn, injected_rows
-from harness.columns import MOP, SCHEMA
+from harness.history.columns import MOP, SCHEMA
 from harness.history.parts import schema
 from harness.history.table import write_batches
 

@@ -19,8 +19,8 @@ from checkers.engines.api import Engine
 from checkers.engines.flows import BatchFlow, run_batches
 from checkers.quorum.table import DELETE, PAGE
 from checkers.source import Source
-from harness.columns import LATER_COLUMNS
 from harness.errors import UserError
+from harness.history.columns import LATER_COLUMNS
 from harness.levels import LEVELS, binds, read_replication
 
 Place: TypeAlias = tuple[str | None, str | None, str | None]

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from cluster.wire.messages import ErrorReply, Reply, decode_reply
 from harness.errors import DefiniteError, IndefiniteError
-from harness.ports import CallLost, Clock, Network, Refused, Unreachable
+from harness.ports.api import CallLost, Clock, Network, Refused, Unreachable
 
 NANOS_PER_S = 1_000_000_000
 

@@ -50,10 +50,9 @@ from cluster.wire.messages import (
     decode_reply,
     encode,
 )
-from harness.errors import DefiniteError, HarnessError, IndefiniteError
-from harness.ops import CellAddress
-from harness.ports import Ports
-from harness.protocols import ELSEWHERE
+from harness.cell_address import CellAddress
+from harness.errors import ELSEWHERE, DefiniteError, HarnessError, IndefiniteError
+from harness.ports.api import Ports
 
 ReplyType = TypeVar("ReplyType")
 

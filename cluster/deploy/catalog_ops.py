@@ -18,7 +18,7 @@ from cluster.master.records import TableState, TabletState
 from cluster.store.schema import Column
 from cluster.wire.messages import DoneReply, ListTables, ListTablesReply, TabletLocation
 from harness.errors import DefiniteError
-from harness.ops import Mop, Op
+from harness.history.ops import Mop, Op
 
 COLUMNS: Final = (Column(0, "value", "int64"),)
 REPLICATION_FACTOR: Final = 3

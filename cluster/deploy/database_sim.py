@@ -1,4 +1,4 @@
-"""The reference cluster in the simulator: `harness.protocols.Database` on a `harness.sim` world."""
+"""The reference cluster in the simulator: `harness.protocols.Database` on a `harness.ports.sim` world."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from cluster.deploy.adapter import node_status
 from cluster.deploy.database import ADMIN, ReferenceDatabase
 from cluster.deploy.foreign import foreign_cluster, foreign_configs, foreign_server, is_foreign, own_status
 from cluster.deploy.layout import MASTER_ROLE, USUAL, Layout, port_of
-from cluster.identity import IDENTITY_FILE, identity_file, named_cluster
 from cluster.invariants.watch import Watch
 from cluster.node import run_node
 from cluster.nodelog import ClockFormatter, node_logger
+from cluster.wire.identity import IDENTITY_FILE, identity_file, named_cluster
 from cluster.wire.messages import ChangeReplicas, Replica
 from harness.errors import DefiniteError, HarnessError
-from harness.invariants import InvariantsRecord
-from harness.leaderships import Leaderships
-from harness.ports import Clock, Ports
-from harness.protocols import Client, Damage, Node, NodeStatus, ProcessState
-from harness.sim.disk import SimDisk
-from harness.sim.node import SimNode
-from harness.sim.world import World
-from harness.sim.worlds import CLIENT_MACHINES
+from harness.ports.api import Clock, Ports
+from harness.ports.machines import ProcessState
+from harness.ports.sim.disk import SimDisk
+from harness.ports.sim.node import SimNode
+from harness.ports.sim.world import World
+from harness.ports.sim.worlds import CLIENT_MACHINES
+from harness.protocols import Client, Damage, InvariantsRecord, Node, NodeStatus
+from harness.verdict.leaderships import Leaderships
 
 STATUS_TIMEOUT_S = 0.5
 
@@ -240,7 +240,7 @@ class SimDatabase(ReferenceDatabase):
 
 
 def format_machine(machine: SimNode, cluster_id: str) -> None:
-    """What `cluster.identity.format_disk` does, on a simulated machine before it starts."""
+    """What `cluster.wire.identity.format_disk` does, on a simulated machine before it starts."""
     if IDENTITY_FILE not in machine.disk.paths():
         machine.disk.put(IDENTITY_FILE, identity_file(cluster_id, machine.name))
 

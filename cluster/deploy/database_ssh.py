@@ -33,19 +33,19 @@ from cluster.deploy.node_files import (
     install_command,
     read_command,
 )
-from cluster.identity import identity_file
 from cluster.invariants.reports import Reports
+from cluster.wire.identity import identity_file
 from cluster.wire.messages import WIRE_VERSION, ChangeReplicas, Replica
 from harness.env import daemon
 from harness.env.ssh import PREPARED_AT_ONCE, SshFleet
 from harness.errors import DefiniteError, HarnessError
-from harness.invariants import InvariantsRecord
-from harness.leaderships import Leaderships
-from harness.ops import Op
-from harness.ports import Clock, Hello, Ports
-from harness.protocols import Client, Damage, Node, NodeStatus, ProcessState
-from harness.real.network import RealNetwork
-from harness.real.ports import real_ports
+from harness.history.ops import Op
+from harness.ports.api import Clock, Hello, Ports
+from harness.ports.machines import ProcessState
+from harness.ports.real.network import RealNetwork
+from harness.ports.real.ports import real_ports
+from harness.protocols import Client, Damage, InvariantsRecord, Node, NodeStatus
+from harness.verdict.leaderships import Leaderships
 
 STATUS_TIMEOUT_S = 1.0
 STRANGER = "stranger"

@@ -9,7 +9,7 @@ import msgspec
 
 from cluster.config import Knobs, knob_bounds
 from harness.errors import UserError
-from harness.sim.worlds import Between, Severity, Value, WorldKey, draw_values
+from harness.ports.sim.worlds import Between, Severity, Value, WorldKey, draw_values
 
 Choices: TypeAlias = tuple[Value, ...]
 

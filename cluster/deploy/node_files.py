@@ -11,10 +11,10 @@ import tarfile
 from dataclasses import replace
 from pathlib import Path
 
-from cluster.identity import IDENTITY_FILE
+from cluster.wire.identity import IDENTITY_FILE
 from harness.env.daemon import Daemon
+from harness.ports.real.ports import LOG_VARIABLE
 from harness.protocols import Damage
-from harness.real.failpoints import LOG_VARIABLE
 
 PACKAGES = ("cluster", "harness")
 CODE_DIRECTORY = "/dev/shm/assay-code"
@@ -53,7 +53,7 @@ FOREIGN_DAEMON = replace(
 
 
 def format_command(directory: str) -> str:
-    """Shell text that makes a data directory that of the node whose `cluster.identity.identity_file` it is fed, once.
+    """Shell text that makes a data directory that of a node, whose `identity_file` (`cluster.wire.identity`) it is fed.
 
     The node program could do that too (`--format`), but starting it costs a node as much as its real start.
     """

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from cluster.client.client import ClusterClient
-from cluster.client.quorum import QuorumClient, QuorumClientTable
 from cluster.deploy.adapter import create_for_certain
+from cluster.quorum.client import QuorumClient, QuorumClientTable
 from cluster.quorum.keys import ABOVE, EVERYTHING, KeyBytes, KeySpan, decode_key, encode_key
 from cluster.quorum.messages import PageRead
 from cluster.quorum.mutation import MutationBuilder, PartitionMutation
@@ -22,10 +22,9 @@ from cluster.quorum.slices import Slice, visible_rows
 from cluster.store.cells import Value
 from cluster.store.schema import Column
 from harness.errors import DefiniteError, HarnessError
+from harness.history.ops import Mop, Op
 from harness.levels import ONLY_DATA_CENTRE
-from harness.ops import Mop, Op
-from harness.ports import Ports
-from harness.protocols import node_of
+from harness.ports.api import Ports, node_of
 
 QUORUM_WORKLOADS = ("write-atomicity", "monotonic-reads", "durable-rows", "convergence")
 QUORUM_TABLE = "partitions"

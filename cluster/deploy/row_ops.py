@@ -23,8 +23,8 @@ from cluster.store.cells import Value
 from cluster.store.keys import bucket_of, encode_key, key_columns
 from cluster.store.schema import AddColumn, AlterStep, Column, DropColumn, RenameColumn
 from harness.errors import DefiniteError, HarnessError, IndefiniteError
-from harness.ops import Mop, Op
-from harness.ports import Clock
+from harness.history.ops import Mop, Op
+from harness.ports.api import Clock
 
 BASE: Final = "value"
 """The column that nobody alters."""

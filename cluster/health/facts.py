@@ -19,10 +19,11 @@ from cluster.wire.messages import (
     TabletLocation,
     TabletServersReply,
 )
-from harness.asking import insist
 from harness.errors import DefiniteError, IndefiniteError
-from harness.nearing import lacked_by_all
-from harness.protocols import GroupStatus, Node, NodeStatus, node_of
+from harness.ports.api import node_of
+from harness.protocols import GroupStatus, Node, NodeStatus
+from harness.run.allowances import lacked_by_all
+from harness.run.system_state import insist
 
 Statuses = Mapping[str, NodeStatus | None]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from cluster.identity import ForeignDisk
 from cluster.invariants.catalog import CatalogInvariants
 from cluster.invariants.clocks import HybridClock, MachineClock
 from cluster.invariants.closing import Closing
@@ -27,9 +26,10 @@ from cluster.raft.types import Entry, NodeId, Persist, SnapshotMeta
 from cluster.ranges.commands import WriteBatch
 from cluster.ranges.lease import Lease
 from cluster.ranges.tablet import TabletMachine
-from harness.failpoints import InjectedFailure
-from harness.invariants import InvariantsRecord
-from harness.leaderships import Leaderships
+from cluster.wire.identity import ForeignDisk
+from harness.ports.failpoints import InjectedFailure
+from harness.protocols import InvariantsRecord
+from harness.verdict.leaderships import Leaderships
 
 CACHES = "caches-are-the-catalog"
 NO_PANIC = "no-panic"

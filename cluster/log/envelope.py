@@ -10,7 +10,7 @@ import struct
 import zlib
 
 from cluster.log.frames import OtherVersion
-from harness.ports import Disk
+from harness.ports.api import Disk
 
 FORMAT_VERSION = 1
 

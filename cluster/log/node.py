@@ -33,8 +33,8 @@ from cluster.log.snapshots import (
 from cluster.log.view import GroupLog, OnStored, Quarantined, TakePart
 from cluster.nodelog import node_logger
 from cluster.raft.types import HardState, OpId, SnapshotMeta
-from harness.failpoints import pass_by
-from harness.ports import DiskFull, Ports
+from harness.ports.api import DiskFull, Ports
+from harness.ports.failpoints import pass_by
 
 __all__ = ["ASIDE_PATH", "CorruptLog", "NodeLog", "Quarantined"]
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from harness.ports import Clock, Disk, DiskFull
+from harness.ports.api import Clock, Disk, DiskFull
 
 T = TypeVar("T")
 

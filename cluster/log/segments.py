@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 
 from cluster.log.frames import HEAD_BYTES, LogRecord, OtherVersion, Scan, begins, build, build_in_turns, scan
-from harness.ports import Clock, Disk, DiskFull
+from harness.ports.api import Clock, Disk, DiskFull
 
 DIRECTORY_PATH = "log"
 ASIDE_PATH = "aside"

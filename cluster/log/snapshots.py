@@ -13,10 +13,10 @@ import msgspec
 
 from cluster.log.envelope import HEADER, CorruptLog, frame, unframe
 from cluster.log.paced import Pace, PacedFile
+from cluster.log.parts import gathered
 from cluster.log.replay import SnapshotRef
 from cluster.raft.types import SnapshotMeta
-from cluster.store.parts import gathered
-from harness.ports import Clock, Disk
+from harness.ports.api import Clock, Disk
 
 SNAPSHOTS_PATH = "snapshots"
 FILES_PATH = "sorted"

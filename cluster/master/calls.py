@@ -17,8 +17,8 @@ from cluster.wire.messages import (
     decode_reply,
     encode,
 )
-from harness.failpoints import InjectedFailure, pass_by
-from harness.ports import CallLost, Ports, Refused, Unreachable
+from harness.ports.api import CallLost, Ports, Refused, Unreachable
+from harness.ports.failpoints import InjectedFailure, pass_by
 
 CALL_TIMEOUT_S = 2.0
 

@@ -7,9 +7,9 @@ from typing import TypeAlias
 
 import msgspec
 
+from cluster.groups.sessions import FrozenSessions, RegisterClient, SessionRows, Sessions
 from cluster.master.records import ServerRecord, TableRecord, TabletRecord
 from cluster.store.digest import MASK, fingerprint
-from cluster.store.sessions import FrozenSessions, RegisterClient, SessionRows, Sessions
 from cluster.wire.messages import RequestId, SessionReply
 
 CATALOG_FORMAT = 5
@@ -96,7 +96,7 @@ def _parts(
 
 
 class Catalog:
-    """A `cluster.group.StateMachine` over table and tablet records.
+    """A `cluster.groups.group.StateMachine` over table and tablet records.
 
     A batch is refused whole if one of its records was made from another revision than the current one, or would give a
     name to a second table: so a leader whose earlier batch had an unknown outcome cannot build on stale caches.

@@ -12,17 +12,17 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
+from cluster.groups.waiters import NotLeader, OutcomeUnknown
 from cluster.raft.types import Configuration
-from cluster.waiters import NotLeader, OutcomeUnknown
 from cluster.wire.messages import AskFreshness, FreshnessReply, decode_reply, encode
-from harness.ports import CallLost, Ports, Refused, Unreachable
+from harness.ports.api import CallLost, Ports, Refused, Unreachable
 
 PATIENCE_S = 0.5
 """How long a question may wait for the leader's answer, and for what it names to be applied."""
 
 
 class FollowedGroup(Protocol):
-    """The part of `cluster.group.Group` that a follower's age depends on."""
+    """The part of `cluster.groups.group.Group` that a follower's age depends on."""
 
     @property
     def leader(self) -> str | None: ...

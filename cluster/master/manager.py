@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from cluster.config import Knobs
+from cluster.groups.membership import replicas_of
+from cluster.groups.sessions import RegisterClient
+from cluster.groups.waiters import NotLeader, NotProposed, OutcomeUnknown
 from cluster.master.caches import Caches
 from cluster.master.calls import ServerCall, ServerCalls
 from cluster.master.catalog import BatchOutcome, Catalog, decode_outcome, encode_batch
@@ -18,11 +21,8 @@ from cluster.master.records import ServerRecord, TableRecord, TabletRecord
 from cluster.master.reports import LeaderHint
 from cluster.master.tservers import ServerEntry, ServerMap
 from cluster.master.undecided import UndecidedChange
-from cluster.membership import replicas_of
 from cluster.observer import UNOBSERVED, Observer
 from cluster.raft.types import Configuration
-from cluster.store.sessions import RegisterClient
-from cluster.waiters import NotLeader, NotProposed, OutcomeUnknown
 from cluster.wire.messages import (
     DeleteTablet,
     ErrorReply,
@@ -33,8 +33,8 @@ from cluster.wire.messages import (
     decode_reply,
     encode,
 )
-from harness.failpoints import pass_by
-from harness.ports import Ports
+from harness.ports.api import Ports
+from harness.ports.failpoints import pass_by
 
 MAX_BATCH_BYTES = 1 << 20
 """Limit on one replicated batch (M7); a create of 1 000 tablets takes about 89 KB."""
@@ -63,7 +63,7 @@ def raise_it(error: BaseException) -> None:
 
 
 class CatalogGroup(Protocol):
-    """The part of `cluster.group.Group` that the manager needs."""
+    """The part of `cluster.groups.group.Group` that the manager needs."""
 
     async def propose(self, command: bytes, timeout_s: float) -> bytes: ...
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from cluster.clock_probes import ClockProbes
 from cluster.config import NodeConfig
-from cluster.group import Group, GroupSpec
-from cluster.group_spec import OnFailure
-from cluster.identity import stranger
+from cluster.groups.group import Group, GroupSpec
+from cluster.groups.membership import change_replicas, transfer_leadership
+from cluster.groups.spec import OnFailure
 from cluster.inspection import Inspection
 from cluster.log.node import NodeLog
 from cluster.master import ddl, heartbeats, queries
@@ -19,11 +18,12 @@ from cluster.master.decommission import decommission, decommission_state
 from cluster.master.manager import CatalogManager, Refusal
 from cluster.master.membership import change_masters
 from cluster.master.tservers import ServerMap
-from cluster.membership import change_replicas, transfer_leadership
 from cluster.observer import Observer
 from cluster.raft.types import Message, Role, SoftState
 from cluster.store.node_clock import NodeClock
 from cluster.wire.admission import OVERLOADED, Admission, malformed
+from cluster.wire.clock_probes import ClockProbes
+from cluster.wire.identity import stranger
 from cluster.wire.messages import (
     CATALOG_GROUP,
     AlterTable,
@@ -46,7 +46,7 @@ from cluster.wire.messages import (
 from cluster.wire.operating import ChangeMasters, DecommissionServer, GetDecommission, TransferLeadership
 from cluster.wire.peers import PeerStreams
 from harness.errors import UNDECODABLE
-from harness.ports import Peer, Ports
+from harness.ports.api import Peer, Ports
 
 LIVE_HEARTBEATS = 6
 """A tserver is live for this many heartbeat intervals after its last heartbeat, and for two seconds at least."""

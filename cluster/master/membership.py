@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cluster.group import ChangeRefused, Group, NotLeader, OutcomeUnknown
-from cluster.membership import configuration_reply
+from cluster.groups.group import ChangeRefused, Group, NotLeader, OutcomeUnknown
+from cluster.groups.membership import configuration_reply
 from cluster.raft.types import ChangeKind, Configuration, Member, Reason
 from cluster.wire.messages import ConfigurationReply, ErrorReply
 from cluster.wire.nouns import is_address
 from cluster.wire.operating import ChangeMasters
-from harness.ports import Clock
+from harness.ports.api import Clock
 
 RETRY_S = 0.05
 PASSING = (Reason.BUSY, Reason.STALE, Reason.NO_OWN_COMMIT, Reason.NOT_CAUGHT_UP)

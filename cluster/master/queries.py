@@ -6,9 +6,9 @@ from typing import TypeAlias
 
 import msgspec
 
+from cluster.groups.membership import replicas_of
 from cluster.master.manager import CatalogManager, LeaderTerm, not_found
 from cluster.master.records import TableRecord, TableState, TabletRecord, TabletState, creation_done, table_info
-from cluster.membership import replicas_of
 from cluster.wire.messages import (
     DoneReply,
     GetTableLocations,

@@ -29,8 +29,8 @@ from cluster.quorum.mutation_log import MutationLog
 from cluster.quorum.partition_store import PartitionStore
 from cluster.quorum.replica_sets import Endpoint
 from cluster.wire.messages import ErrorReply
-from harness.failpoints import pass_by
-from harness.ports import DiskFull, Ports
+from harness.ports.api import DiskFull, Ports
+from harness.ports.failpoints import pass_by
 
 MOST_LISTED = 4_096
 """Ids of one answer."""

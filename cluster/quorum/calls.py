@@ -11,7 +11,7 @@ from cluster.quorum.replica_sets import Endpoint, Snitch
 from cluster.quorum.writing import Delivery
 from cluster.wire.messages import ErrorReply
 from harness.errors import UNDECODABLE
-from harness.ports import CallLost, Clock, Network, Refused, Unreachable
+from harness.ports.api import CallLost, Clock, Network, Refused, Unreachable
 
 AskOwn: TypeAlias = Callable[[ReplicaRequest], Awaitable[QuorumReply]]
 """Asks the replica on this very node."""

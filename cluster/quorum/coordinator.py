@@ -41,9 +41,9 @@ from cluster.quorum.requests import Invalid, checked_mutation, checked_slice, lo
 from cluster.quorum.slices import page_token
 from cluster.quorum.writing import Delivery, WriteOutcome, WriteState
 from cluster.wire.messages import ErrorReply
-from harness.failpoints import pass_by
 from harness.levels import data_centre_of
-from harness.ports import DiskFull, Ports
+from harness.ports.api import DiskFull, Ports
+from harness.ports.failpoints import pass_by
 
 _NS_PER_MS = 1_000_000
 
@@ -185,7 +185,7 @@ class Coordinator:
         else:
             reading = Exchange[LegacyQuestion](*parts, ReadState(asked, chosen, spares, wanted, repair)).run()
         try:
-            # What answers a call may run in no task (`harness.eager`), where there are no timeouts.
+            # What answers a call may run in no task (`harness.ports.eager`), where there are no timeouts.
             found = await asyncio.create_task(reading, name="quorum.read")
         except TimeoutError:
             return ErrorReply("TIMED_OUT", f"{request.level} was not reached in time", definite=True)

@@ -13,8 +13,8 @@ from cluster.quorum.messages import QuorumReply, ReplicaRequest
 from cluster.quorum.performing import Performance
 from cluster.quorum.reading import GiveUp, PageFound
 from cluster.quorum.replica_sets import Endpoint, ReplicaSet
-from harness.failpoints import ANY, pass_by
-from harness.ports import Ports
+from harness.ports.api import Ports
+from harness.ports.failpoints import ANY, pass_by
 
 _PATIENCE = 0.3
 """Of a read's time a replica gets so much to answer, where another one can stand in for it."""

@@ -15,7 +15,7 @@ from cluster.quorum.messages import ANY_EPOCH, StoreMutation
 from cluster.quorum.mutation import as_new, decode_mutation, encode_mutation
 from cluster.quorum.replica_sets import Endpoint, ReplicaSet
 from cluster.quorum.writing import Delivery
-from harness.ports import Ports
+from harness.ports.api import Ports
 
 HINTS_GROUP = "hints"
 """What the hints' records are called in the node's log."""

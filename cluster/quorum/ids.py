@@ -16,7 +16,7 @@ from hashlib import blake2b
 import msgspec
 
 from cluster.log.envelope import CorruptLog, read_twice, twice
-from harness.ports import Clock, Disk
+from harness.ports.api import Clock, Disk
 
 IDS_FILE = "mutation-ids"
 

@@ -31,8 +31,8 @@ from cluster.quorum.partition_store import Arrival, PartitionStore
 from cluster.quorum.repairing import hash_leaves, stream_span
 from cluster.quorum.slices import page_digest
 from cluster.wire.messages import CreateTablet, ErrorReply
-from harness.failpoints import pass_by
-from harness.ports import DiskFull, Ports
+from harness.ports.api import DiskFull, Ports
+from harness.ports.failpoints import pass_by
 
 
 class LegacyReplica:

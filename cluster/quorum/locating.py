@@ -10,7 +10,7 @@ from cluster.quorum.keys import KeyBytes, bucket_of, tokens_of
 from cluster.quorum.replica_sets import UNPLACED, ReplicaSet, replica_set
 from cluster.wire.messages import ErrorReply, TableLocationsReply, TabletLocation
 from harness.errors import DefiniteError, IndefiniteError
-from harness.ports import Clock
+from harness.ports.api import Clock
 
 _NO_TABLE = "not-found"
 """The kind of the masters' answer that there is none."""

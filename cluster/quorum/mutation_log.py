@@ -16,7 +16,7 @@ from cluster.quorum.summaries import SetHash, Summary, summarize
 
 
 class MutationLog:
-    """Implements `cluster.store.sorted.records.Ledger`. Ids below `low_bound` are forgotten: every replica has them.
+    """Implements `cluster.quorum.sorted.records.Ledger`. Ids below `low_bound` are forgotten: every replica has them.
 
     `observer` is told what happens to the log of `group`, which these nodes, `replicas`, hold.
     """

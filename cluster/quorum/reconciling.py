@@ -45,8 +45,8 @@ from cluster.quorum.reconciliation import (
 )
 from cluster.quorum.replica_sets import ReplicaSet
 from cluster.wire.messages import Replica
-from harness.failpoints import pass_by
-from harness.ports import Failpoints, Ports
+from harness.ports.api import Failpoints, Ports
+from harness.ports.failpoints import pass_by
 
 STEP_TIMEOUT_S = 5.0
 POLL_TIMEOUT_S = 1.0

@@ -36,8 +36,8 @@ from cluster.quorum.partition_store import PartitionStore, Piece
 from cluster.quorum.replica_sets import Endpoint, ReplicaSet
 from cluster.quorum.rows import PartitionContents, join_contents
 from cluster.wire.messages import ErrorReply, Replica
-from harness.failpoints import pass_by
-from harness.ports import Clock, Failpoints, Ports
+from harness.ports.api import Clock, Failpoints, Ports
+from harness.ports.failpoints import pass_by
 
 CALL_TIMEOUT_S = 5.0
 """Five times what a step takes: whoever is gone must not hold up the next repair."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
 from cluster.config import Knobs
-from cluster.group_spec import OnFailure, Transport
+from cluster.groups.spec import OnFailure, Transport
 from cluster.log.view import GroupLog, Quarantined
 from cluster.quorum.calls import ReplicaCalls
 from cluster.quorum.deletions import Deletion
@@ -19,10 +19,10 @@ from cluster.quorum.messages import ANY_EPOCH, STORING_REQUESTS, QuorumReply, Re
 from cluster.quorum.partition_store import PartitionStore
 from cluster.quorum.replica_sets import Endpoint, ReplicaSet
 from cluster.quorum.slices import Page, Slice
+from cluster.quorum.sorted.live import SortedOptions
+from cluster.quorum.sorted.records import Ledger
+from cluster.quorum.sorted.store import SortedStore
 from cluster.raft.types import Configuration, Member, Message
-from cluster.store.sorted.live import SortedOptions
-from cluster.store.sorted.records import Ledger
-from cluster.store.sorted.store import SortedStore
 from cluster.wire.messages import (
     LEADERLESS,
     AlterTablet,
@@ -37,7 +37,7 @@ from cluster.wire.messages import (
     encode,
 )
 from cluster.wire.operating import LeadershipReply, TransferLeadership
-from harness.ports import Ports
+from harness.ports.api import Ports
 
 _NOT_OPEN = ErrorReply("SHUTTING_DOWN", "this replica is not serving", definite=True)
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 
 from cluster.client.client import ClusterClient
 from cluster.config import NodeConfig
-from cluster.identity import PeerCheck, stranger
 from cluster.log.node import NodeLog, Quarantined
 from cluster.log.view import GroupLog
 from cluster.nodelog import node_logger
@@ -33,9 +32,10 @@ from cluster.quorum.reconciling import Reconciling
 from cluster.quorum.repairing import RepairAborted, RepairRange, Repairs
 from cluster.quorum.replica import PartitionReplica
 from cluster.quorum.replica_sets import ReplicaSet, Snitch
+from cluster.wire.identity import PeerCheck, stranger
 from cluster.wire.messages import ErrorReply
 from harness.errors import UNDECODABLE
-from harness.ports import Peer, Ports
+from harness.ports.api import Peer, Ports
 
 _MASTERS_TIMEOUT_S = 4.0
 

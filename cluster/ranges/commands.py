@@ -6,11 +6,11 @@ from typing import TypeAlias
 
 import msgspec
 
+from cluster.groups.sessions import RegisterClient
 from cluster.ranges.lease import AcquireLease, HandOverLease, RenewLease
 from cluster.store.cells import Key, Value
 from cluster.store.hlc import ClockReading
 from cluster.store.schema import Column
-from cluster.store.sessions import RegisterClient
 from cluster.wire.messages import RequestId
 
 

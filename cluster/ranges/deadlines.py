@@ -7,8 +7,8 @@ from collections import deque
 from typing import Any
 
 from cluster.alarm import Alarm
-from cluster.waiters import OutcomeUnknown
-from harness.ports import Clock
+from cluster.groups.waiters import OutcomeUnknown
+from harness.ports.api import Clock
 
 _IDLE_NS = 3600 * 1_000_000_000
 

@@ -12,7 +12,8 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from cluster.config import Knobs
-from cluster.group import OutcomeUnknown
+from cluster.groups.group import OutcomeUnknown
+from cluster.groups.waiters import NotProposed
 from cluster.ranges import changes, reads, rows
 from cluster.ranges.changes import Change
 from cluster.ranges.commands import Put, WriteBatch
@@ -27,11 +28,10 @@ from cluster.store.cells import Span
 from cluster.store.hlc import Timestamp
 from cluster.store.intents import OpenIntent
 from cluster.store.node_clock import NodeClock
-from cluster.waiters import NotProposed
 from cluster.wire.messages import ErrorReply, encode
 from cluster.wire.rows import ChangeRow
-from harness.failpoints import pass_by
-from harness.ports import Ports
+from harness.ports.api import Ports
+from harness.ports.failpoints import pass_by
 
 _MS = 1_000_000
 

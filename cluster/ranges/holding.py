@@ -14,16 +14,16 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from cluster.config import Knobs
-from cluster.group import Group, NotLeader, OutcomeUnknown
-from cluster.membership import LOOK_S
+from cluster.groups.group import Group, NotLeader, OutcomeUnknown
+from cluster.groups.membership import LOOK_S
+from cluster.groups.waiters import NotProposed
 from cluster.raft.types import Role, SoftState
 from cluster.ranges.lease import AcquireLease, HandOverLease, Lease, RenewLease, ended
 from cluster.ranges.lease_ends import latest_end
 from cluster.store.hlc import Timestamp, shown_at
 from cluster.store.node_clock import NodeClock
-from cluster.waiters import NotProposed
 from cluster.wire.messages import ErrorReply, encode
-from harness.ports import Ports
+from harness.ports.api import Ports
 
 _CLOCK = "clock fenced"
 _FOR_EVER_S = 1e6

@@ -9,10 +9,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from cluster.config import Knobs
-from cluster.group import Group, GroupSpec, OutcomeUnknown
-from cluster.group_spec import OnFailure, Transport
+from cluster.groups.group import Group, GroupSpec, OutcomeUnknown
+from cluster.groups.membership import change_replicas, replicas_of, transfer_leadership
+from cluster.groups.sessions import RegisterClient
+from cluster.groups.spec import OnFailure, Transport
+from cluster.groups.waiters import NotProposed
 from cluster.log.view import GroupLog
-from cluster.membership import change_replicas, replicas_of, transfer_leadership
 from cluster.observer import Observer
 from cluster.raft.types import Configuration, Member, Message, SoftState
 from cluster.ranges.commands import AlterSchema
@@ -21,8 +23,6 @@ from cluster.ranges.holding import Holding, refused
 from cluster.ranges.tablet import TabletMachine
 from cluster.store.keys import key_columns
 from cluster.store.node_clock import NodeClock
-from cluster.store.sessions import RegisterClient
-from cluster.waiters import NotProposed
 from cluster.wire.messages import (
     AlterTablet,
     ChangeReplicas,
@@ -44,7 +44,7 @@ from cluster.wire.messages import (
 )
 from cluster.wire.operating import LeadershipReply, TransferLeadership
 from cluster.wire.rows import ChangeRow, GetRow, ScanRows, TypedRequest
-from harness.ports import Ports
+from harness.ports.api import Ports
 
 _MS = 1_000_000
 

@@ -12,6 +12,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from cluster.groups.sessions import FORGOTTEN, SESSION_ENDED, FrozenSessions, RegisterClient, SessionRows, Sessions
+from cluster.log.parts import gathered
 from cluster.ranges.commands import AlterSchema, TabletCommand, WriteBatch, decode_command
 from cluster.ranges.lease import AcquireLease, HandOverLease, Lease, RenewLease, acquired, binds, extended, handed_over
 from cluster.store.cells import Key, Span
@@ -20,8 +22,6 @@ from cluster.store.hlc import Timestamp
 from cluster.store.intents import Intent, IntentRow
 from cluster.store.local_times import LocalTimeRow
 from cluster.store.mvcc import LATEST, FrozenCells, MvccStore, StoreRow, Version
-from cluster.store.parts import gathered
-from cluster.store.sessions import FORGOTTEN, SESSION_ENDED, FrozenSessions, RegisterClient, SessionRows, Sessions
 from cluster.wire.messages import ErrorReply, RequestId, SessionReply, encode
 
 SNAPSHOT_VERSION = 6

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from cluster.nodelog import node_logger
 from cluster.store.clock_guard import ClockFence, ClockGuard, ClockLimits, Measurement
 from cluster.store.hlc import ClockOffsetTooLarge, ClockReading, Hlc, Timestamp, physical
-from harness.ports import Clock
+from harness.ports.api import Clock
 
 
 class ClockFenced(Exception):

@@ -16,7 +16,7 @@ from cluster.nodelog import node_logger
 from cluster.raft.types import ChangeKind, Configuration, Member
 from cluster.tserver.strategy import Strategy
 from cluster.wire.messages import ChangeReplicas, ConfigurationReply
-from harness.ports import Ports
+from harness.ports.api import Ports
 
 LOOKS_PER_LIMIT = 8
 LEAST_VOTERS = 3

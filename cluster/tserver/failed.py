@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from cluster.group_spec import OnFailure, Transport
+from cluster.groups.spec import OnFailure, Transport
 from cluster.log.view import GroupLog
 from cluster.raft.types import Configuration, Member, Message
 from cluster.wire.messages import FAILED as FAILED

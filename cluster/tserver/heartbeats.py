@@ -10,8 +10,8 @@ from cluster.config import NodeConfig
 from cluster.nodelog import node_logger
 from cluster.tserver.masters import KnownMasters, load, save
 from cluster.wire.messages import Heartbeat, HeartbeatReply, Replica, TabletReport, decode_reply, encode, encode_reports
-from harness.failpoints import InjectedFailure, pass_by
-from harness.ports import CallLost, Clock, DiskFull, Ports, Refused, Unreachable
+from harness.ports.api import CallLost, Clock, DiskFull, Ports, Refused, Unreachable
+from harness.ports.failpoints import InjectedFailure, pass_by
 
 _MS = 1_000_000
 _SOON_NS = 20 * _MS

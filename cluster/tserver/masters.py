@@ -9,7 +9,7 @@ import msgspec
 
 from cluster.log.envelope import CorruptLog, read_twice, twice
 from cluster.wire.messages import Replica, encode
-from harness.ports import Disk
+from harness.ports.api import Disk
 
 MASTERS_FILE = "masters"
 

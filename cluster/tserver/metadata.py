@@ -14,7 +14,7 @@ import msgspec
 from cluster.log.envelope import CorruptLog, read_twice, twice
 from cluster.raft.types import HardState, OpId
 from cluster.wire.messages import CreateTablet, encode
-from harness.ports import Disk
+from harness.ports.api import Disk
 
 TABLETS_DIRECTORY = "tablets"
 

@@ -8,13 +8,11 @@ from typing import get_args
 
 import msgspec
 
-from cluster.clock_probes import ClockProbes
 from cluster.config import NodeConfig
-from cluster.group_spec import MachineFailed, OnFailure
-from cluster.identity import stranger
+from cluster.groups.membership import replicas_of
+from cluster.groups.spec import MachineFailed, OnFailure
 from cluster.inspection import Inspection
 from cluster.log.node import NodeLog, Quarantined
-from cluster.membership import replicas_of
 from cluster.nodelog import node_logger
 from cluster.observer import Observer
 from cluster.quorum.messages import MARK
@@ -30,6 +28,8 @@ from cluster.tserver.metadata import TabletMeta, Tombstone
 from cluster.tserver.strategy import STRATEGIES, Host, Strategy
 from cluster.tserver.tombstones import keeps, stays_away
 from cluster.wire.admission import OVERLOADED, Admission, malformed
+from cluster.wire.clock_probes import ClockProbes
+from cluster.wire.identity import stranger
 from cluster.wire.messages import (
     AlterTablet,
     ArmFailpoint,
@@ -52,8 +52,8 @@ from cluster.wire.messages import (
 from cluster.wire.operating import TransferLeadership
 from cluster.wire.peers import PeerStreams
 from harness.errors import UNDECODABLE
-from harness.failpoints import pass_by
-from harness.ports import CallLost, DiskFull, Peer, Ports, Refused, Unreachable
+from harness.ports.api import CallLost, DiskFull, Peer, Ports, Refused, Unreachable
+from harness.ports.failpoints import pass_by
 
 _DONE = encode(DoneReply(done=True))
 _ROW_REQUESTS = frozenset(get_args(RowRequest))

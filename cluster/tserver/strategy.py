@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from cluster.config import Knobs
-from cluster.group_spec import OnFailure, Transport
+from cluster.groups.spec import OnFailure, Transport
 from cluster.log.view import GroupLog
 from cluster.observer import Observer
 from cluster.quorum.legacy_replica import LegacyReplica
@@ -28,7 +28,7 @@ from cluster.wire.messages import (
     TabletReport,
 )
 from cluster.wire.operating import LeadershipReply, TransferLeadership
-from harness.ports import Ports
+from harness.ports.api import Ports
 
 
 class Strategy(Protocol):

@@ -14,7 +14,7 @@ from typing import Any
 from cluster.store.hlc import ClockReading
 from cluster.store.node_clock import NodeClock
 from cluster.wire.messages import ErrorReply, encode
-from harness.ports import Address, CallLost, Channel, Handler, Listener, Network, NotifyHandler, Peer
+from harness.ports.api import Address, CallLost, Channel, Handler, Listener, Network, NotifyHandler, Peer
 
 _HEADER = struct.Struct(">cQQ")
 _MARK = b"\xc1"
@@ -31,7 +31,7 @@ def unclocked(message: bytes) -> bytes:
 
 
 class ClockedNetwork:
-    """Implements `harness.ports.Network` over another one."""
+    """Implements `harness.ports.api.Network` over another one."""
 
     def __init__(self, network: Network, clock: NodeClock) -> None:
         self._network, self._clock = network, clock

@@ -46,7 +46,7 @@ from cluster.wire.nouns import TableInfo as TableInfo
 from cluster.wire.nouns import TabletLocation as TabletLocation
 from cluster.wire.operating import OperatorReply, OperatorRequest
 from cluster.wire.rows import TypedRequest, TypedRowsReply
-from harness.ops import CellAddress
+from harness.cell_address import CellAddress
 
 WIRE_VERSION = 6
 
@@ -266,7 +266,7 @@ class GetStatus(msgspec.Struct, frozen=True, tag="GetStatus"):
 
 
 class ArmFailpoint(msgspec.Struct, frozen=True, tag="ArmFailpoint"):
-    """To any node: act at this point from now on, as long as you live (`harness.failpoints.Arming`).
+    """To any node: act at this point from now on, as long as you live (`harness.ports.failpoints.Arming`).
 
     An empty action disarms the point, or all where the point is empty too. Requests are numbered in the order in which
     they were made, from 1: one that others overtook, or that arrives again, changes nothing. 0: it has no number.

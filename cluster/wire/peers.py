@@ -20,10 +20,10 @@ import msgspec
 
 from cluster.alarm import Alarm
 from cluster.config import Knobs
-from cluster.identity import PeerCheck
 from cluster.nodelog import node_logger
 from cluster.raft.types import AppendEntries, AppendReply, Message, Quiescence, SnapshotChunk
 from cluster.wire.bulk import BulkQueue
+from cluster.wire.identity import PeerCheck
 from cluster.wire.liveness import LeaseEnds, NodeLiveness, WakeGroup
 from cluster.wire.messages import (
     GroupMessages,
@@ -34,8 +34,7 @@ from cluster.wire.messages import (
     encode,
 )
 from harness.errors import UNDECODABLE
-from harness.ports import Address, Channel, Peer, Ports
-from harness.protocols import node_of
+from harness.ports.api import Address, Channel, Peer, Ports, node_of
 
 _MS = 1_000_000
 _IDLE_NS = 3_600_000 * _MS

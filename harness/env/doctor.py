@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.env.cores import usable_cores
-from harness.env.docker.abilities import NodeAbilities, probe_node
 from harness.env.docker.engine import connect_engine, engine_failures
-from harness.env.docker.environment import DockerEnvironment
+from harness.env.docker.environment import DockerEnvironment, NodeAbilities, probe_node
 from harness.env.docker.images import can_make_base, image_is_built, image_spec
 from harness.env.docker.leftovers import clean_leftovers
 from harness.errors import HarnessError, UserError
-from harness.ports import Clock
+from harness.history.cores import usable_cores
+from harness.ports.api import Clock
 
 WANTED_JAVA = 17
 WANTED_CORES = 2

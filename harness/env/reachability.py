@@ -11,12 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from harness.env.agents import Agents
 from harness.env.daemon import Daemon, parse_state, state_question
-from harness.env.ssh import Conversation, SshFleet, SshHost
+from harness.env.ssh import Agents, Conversation, SshFleet, SshHost
 from harness.errors import HarnessError
-from harness.flow_wait import LOOK_S, WAIT_S, FlowWait
-from harness.protocols import CLIENTS, ProbeFlow, ProcessState
+from harness.ports.machines import CLIENTS, LOOK_S, WAIT_S, FlowWait, ProbeFlow, ProcessState
 
 AGENT_SOURCE = Path(__file__).parent / "probe_agent.py"
 AGENT_PATH = "/tmp/assay-probe-agent.py"

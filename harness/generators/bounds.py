@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from harness.generators.core import DONE, EMPTY, Context, Generator, Pending, Source, Step, lift
-from harness.ops import Op
+from harness.history.ops import Op
 
 
 class Limit(msgspec.Struct, frozen=True):

@@ -8,9 +8,8 @@ from itertools import accumulate
 import msgspec
 from msgspec.structs import replace
 
-from harness.generators.chance import Chance
-from harness.generators.core import DONE, EMPTY, Context, Generator, Pending, Source, Step, lift
-from harness.ops import Op
+from harness.generators.core import DONE, EMPTY, Chance, Context, Generator, Pending, Source, Step, lift
+from harness.history.ops import Op
 
 
 class Mix(msgspec.Struct, frozen=True):

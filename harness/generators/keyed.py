@@ -9,9 +9,8 @@ from itertools import accumulate
 import msgspec
 from msgspec.structs import replace
 
-from harness.generators.chance import Chance
-from harness.generators.core import DONE, PENDING, Context, Generator, Pending, Source, Step, lift
-from harness.ops import Op
+from harness.generators.core import DONE, PENDING, Chance, Context, Generator, Pending, Source, Step, lift
+from harness.history.ops import Op
 
 MakeForKey = Callable[[int], Source]
 """The operations of one key. Must be pure."""

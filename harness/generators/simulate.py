@@ -9,7 +9,7 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from harness.generators.core import Context, Generator, Pending, Source, lift
-from harness.ops import Op, OpType
+from harness.history.ops import Op, OpType
 
 Latency: TypeAlias = Callable[[Op, int], tuple[int, OpType]]
 """(invocation, how many came before) → how long it takes in ns, and how it ends."""

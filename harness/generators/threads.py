@@ -21,7 +21,7 @@ from harness.generators.core import (
     chain,
     lift,
 )
-from harness.ops import Op
+from harness.history.ops import Op
 
 
 class OnThreads(msgspec.Struct, frozen=True):

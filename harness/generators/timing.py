@@ -5,9 +5,8 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from harness.generators.chance import Chance
-from harness.generators.core import DONE, EMPTY, Context, Generator, Pending, Source, Step, lift, nanos
-from harness.ops import Op
+from harness.generators.core import DONE, EMPTY, Chance, Context, Generator, Pending, Source, Step, lift, nanos
+from harness.history.ops import Op
 
 _UNSET_NS = -1
 _CATCH_UP_NS = 50_000_000

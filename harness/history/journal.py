@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, get_type_hints
 import msgspec
 
 from harness.errors import UNDECODABLE, HarnessError, UserError
-from harness.ops import Op
+from harness.history.ops import Op
 
 MAGIC = b"ASSAYJNL"
 JOURNAL_VERSION = 1

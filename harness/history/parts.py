@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from harness.atomic_write import atomic_write, no_scratch, scratch_folder
-from harness.columns import DICTIONARY_KEY, SCHEMA, SCHEMA_VERSION, VERSION_KEY
 from harness.errors import UnwritableError, UserError
 from harness.history.address import Address, Place, exists, file_system, is_folder, names_in, one_line
 from harness.history.breadth import breadth_of_file, breadth_of_rows
+from harness.history.columns import DICTIONARY_KEY, SCHEMA, SCHEMA_VERSION, VERSION_KEY
 from harness.history.saved import (
     ADDRESS_COLUMNS,
     MANIFEST,

@@ -22,11 +22,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from harness.columns import DICTIONARY_KEY, LATER_COLUMNS, SCHEMA, SCHEMA_VERSION, VERSION_KEY
-from harness.env.cores import in_order
 from harness.errors import UNDECODABLE, UserError
 from harness.history.address import Place, info, is_folder, names_in, one_line, opened
 from harness.history.breadth import Breadth, breadth_of_file
+from harness.history.columns import DICTIONARY_KEY, LATER_COLUMNS, SCHEMA, SCHEMA_VERSION, VERSION_KEY
+from harness.history.cores import in_order
 from harness.history.seal import KEY as SEAL_KEY
 from harness.history.seal import Seal, check_seal, footer_is_whole, read_seal
 

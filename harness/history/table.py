@@ -1,4 +1,4 @@
-"""The history table: pairs invocations with completions and writes `harness.columns.SCHEMA` as Parquet, streaming."""
+"""The history table: pairs invocations with completions and writes `columns.SCHEMA` as Parquet, streaming."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 import msgspec
 import pyarrow as pa
 
-from harness.columns import MOP, SCHEMA
 from harness.errors import UserError
+from harness.history.columns import MOP, SCHEMA
+from harness.history.ops import Mop, Op
 from harness.history.parts import PART_ROWS, ROWS_PER_GROUP, schema, write_history
-from harness.ops import Mop, Op
 
 Pair: TypeAlias = tuple[Op, Op | None]
 """An invocation and its completion, None if it never completed. An unsolicited event is paired with itself."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from harness.errors import HarnessError
-from harness.failpoints import SYNC
+from harness.ports.failpoints import SYNC
 from harness.protocols import Armable, Disks, DiskState
 from nemesis.concurrently import all_to_the_end
 from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Setting, Variant

@@ -22,9 +22,9 @@ from checkers.engines.spark import SparkEngine
 from checkers.importers import jepsen
 from checkers.importers.detect import open_source
 from checkers.made.registers import RegisterShape, register_batches
-from harness.columns import SCHEMA
 from harness.errors import UnwritableError, UserError
 from harness.history import address
+from harness.history.columns import SCHEMA
 from harness.history.parts import write_history
 
 HERE = Path(checkers.__file__).parents[1]

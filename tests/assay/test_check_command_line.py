@@ -13,7 +13,7 @@ from command_line import INVALID, READ, UNKNOWN_SET, VALID, assay, files
 
 from assay import check_command
 from harness.history.journal import JournalWriter
-from harness.ops import Op, write
+from harness.history.ops import Op, write
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from cluster.health.check import ClusterReport, Problem
 from cluster.store.schema import AddColumn, Column, DropColumn, RenameColumn
 from cluster.wire.messages import CatalogRequest
 from harness.errors import UserError
-from harness.rundir import create
+from harness.history.rundir import create
 
 
 def saved(folder: Path, report: ClusterReport) -> Path:

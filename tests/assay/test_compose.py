@@ -8,8 +8,8 @@ from assay.compose import layout_of, make_test, simulated_database
 from assay.options import RunOptions
 from assay.worlds import draw_world
 from harness.env.sim import SimEnvironment
-from harness.run import Test
-from harness.sim.world import World
+from harness.ports.sim.world import World
+from harness.run.spec import Test
 
 
 def made_of(options: RunOptions) -> Test:

@@ -10,7 +10,7 @@ import pytest
 from assay.compose import carry_out
 from assay.options import RunOptions
 from checkers.api import check_run
-from harness.spec import Silent
+from harness.run.spec import Silent
 
 CALM = "severity=mild,latency=lan"
 

@@ -8,7 +8,7 @@ import pytest
 from command_line import INVALID, VALID, assay
 
 from harness.history.journal import JournalWriter
-from harness.ops import Op, write
+from harness.history.ops import Op, write
 
 LOG = """INFO  jepsen.util - 0	:invoke	:write	1
 INFO  jepsen.util - 0	:ok	:write	1

@@ -14,10 +14,10 @@ from assay.options import RunOptions, validate
 from cluster.client.client import ClusterClient
 from cluster.wire.messages import StatusReply
 from harness.errors import UserError
-from harness.memory import apply_mop
-from harness.ops import Op
-from harness.run import Silent
+from harness.history.ops import Op
+from harness.run.spec import Silent
 from tests import honest_runs as honest
+from tests.support.memory_database import apply_mop
 
 OPTIONS = RunOptions(
     "register", nemesis=("kill(target=one)",), time_limit=8.0, seed=4, nodes=3, masters=1, world="severity=mild"

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from checkers.models import MODELS
 from harness.history.journal import JournalWriter
+from harness.history.ops import Op, read, write
 from harness.history.table import write_parquet
-from harness.ops import Op, read, write
 
 EDN = b"""[{:process 0, :type :invoke, :f :txn, :value [[:append 1 2] [:r "y" nil]], :time 5, :index 3}
 {:process 0, :type :ok, :f :txn, :value [[:append 1 2] [:r "y" [3 4]]], :time 6, :index 4}

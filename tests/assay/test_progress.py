@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from assay import progress
-from harness.ops import Op
+from harness.history.ops import Op
 
 
 def lines_of(capsys: pytest.CaptureFixture[str]) -> list[str]:

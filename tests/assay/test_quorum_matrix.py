@@ -16,9 +16,9 @@ from assay.compose import carry_out
 from assay.options import RunOptions
 from checkers.api import check_run
 from harness.errors import UserError
-from harness.facts import read_record
-from harness.rundir import RunDir
-from harness.spec import Silent
+from harness.history.rundir import RunDir
+from harness.run.spec import Silent
+from harness.verdict.facts import read_record
 
 MODELS = ("write-atomicity", "monotonic-reads")
 CALM = "severity=mild,latency=lan"

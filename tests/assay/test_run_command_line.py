@@ -15,7 +15,7 @@ import pytest
 from command_line import assay
 
 from assay.options import RunOptions
-from harness.rundir import open_run
+from harness.history.rundir import open_run
 from tests.mounts import make_read_only, small_disk
 
 SHORT = ("--time-limit", "5", "--rate", "40", "--concurrency", "4", "--nodes", "3", "--seed", "7")

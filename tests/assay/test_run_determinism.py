@@ -11,9 +11,9 @@ from typing import Any
 
 from assay.compose import carry_out
 from assay.options import RunOptions
-from harness.run import Silent
-from harness.rundir import RunDir
-from harness.sim.replay import diverging_seeds
+from harness.history.rundir import RunDir
+from harness.run.spec import Silent
+from tests.support.replay import diverging_seeds
 
 NEMESES = (("partition", "kill"), ("pause", "rotate-majority"), ("leader-returns", "power-cut"))
 SEEDS = range(99, 99 + len(NEMESES))

@@ -11,9 +11,9 @@ from command_line import assay
 from assay.options import RunOptions, validate
 from assay.worlds import WORLD_KEYS, draw_world, parse_world, told_knobs
 from cluster.config import Knobs
-from harness.adequacy import Floors
 from harness.errors import UserError
-from harness.rundir import open_run
+from harness.history.rundir import open_run
+from harness.verdict.adequacy import Floors
 
 SHORT = ("--time-limit", "2", "--rate", "40", "--concurrency", "4", "--nodes", "3")
 

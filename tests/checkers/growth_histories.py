@@ -24,7 +24,7 @@ from checkers.made.objects import ObjectShape, object_source
 from checkers.made.pages import PageShape, page_batches
 from checkers.made.registers import RegisterShape, register_batches
 from checkers.made.transactions import TxnShape, txn_batches
-from harness.columns import MOP, SCHEMA
+from harness.history.columns import MOP, SCHEMA
 from harness.history.table import to_table
 from tests.support.injecting import ANOMALIES, inject
 

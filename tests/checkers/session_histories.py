@@ -3,8 +3,8 @@
 import random
 from dataclasses import dataclass, replace
 
+from harness.history.ops import Mop, Op
 from harness.history.table import to_table
-from harness.ops import Mop, Op
 
 
 @dataclass(frozen=True)

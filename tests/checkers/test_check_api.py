@@ -16,10 +16,10 @@ from checkers.linearizability.registers.findings import ZONE_ANOMALIES
 from checkers.made.examples import EXAMPLES
 from checkers.models import MODELS
 from checkers.options import CheckOptions
-from harness.columns import VERSION_KEY
 from harness.errors import UserError
+from harness.history.columns import VERSION_KEY
 from harness.history.journal import JournalWriter
-from harness.ops import Mop, Op, cas, read, write
+from harness.history.ops import Mop, Op, cas, read, write
 
 STALE: list[Row] = [(WRITE, 17, NIL, 0, 1), (WRITE, 18, NIL, 2, 3), (READ, 17, NIL, 4, 5)]
 

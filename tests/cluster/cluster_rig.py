@@ -12,12 +12,12 @@ from cluster.deploy.drawn_knobs import draw_knobs
 from cluster.deploy.layout import Layout
 from cluster.deploy.readiness import leaders
 from harness.errors import DefiniteError, IndefiniteError
-from harness.ops import Mop, Op, cas, read, write
+from harness.history.ops import Mop, Op, cas, read, write
+from harness.ports.sim.disk import DiskOptions
+from harness.ports.sim.link import LinkOptions
+from harness.ports.sim.world import World
+from harness.ports.sim.worlds import PHYSICAL_KEYS, draw_values, physical_world
 from harness.protocols import Client
-from harness.sim.disk import DiskOptions
-from harness.sim.link import LinkOptions
-from harness.sim.world import World
-from harness.sim.worlds import PHYSICAL_KEYS, draw_values, physical_world
 
 FLAKY = LinkOptions(duplication=0.05, reorder=0.05, slow=0.02)
 """What every network may do to one-way messages, and slow replies; calls are never lost without a fault."""

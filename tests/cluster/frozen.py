@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cluster.group_spec import StateMachine
+from cluster.groups.sessions import SessionRows, Sessions
+from cluster.groups.spec import StateMachine
 from cluster.store.mvcc import MvccStore, StoreRow
-from cluster.store.sessions import SessionRows, Sessions
 
 LARGE = 1 << 30
 

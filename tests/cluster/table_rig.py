@@ -10,9 +10,9 @@ from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import Layout
 from cluster.failpoints import FAILPOINTS, TSERVER
 from cluster.wire.messages import WIRE_VERSION
+from harness.cell_address import CellAddress
 from harness.env.sim import SimEnvironment
-from harness.ops import CellAddress
-from harness.sim.world import World
+from harness.ports.sim.world import World
 
 KNOBS = Knobs(snapshot_entries=10, retained_entries=0, log_segment_bytes=2_000)
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.alarm import Alarm
-from harness.sim.clock import SimClock
-from harness.sim.world import World
+from harness.ports.sim.clock import SimClock
+from harness.ports.sim.world import World
 
 MS = 1_000_000
 FAR_NS = 1 << 50

@@ -44,7 +44,7 @@ from cluster.wire.messages import (
     encode,
 )
 from cluster.wire.operating import ChangeMasters, DecommissionServer, TransferLeadership
-from harness.ports import CallLost, Refused, Unreachable
+from harness.ports.api import CallLost, Refused, Unreachable
 from tests.cluster.table_rig import TableRig, play
 
 KEY = Column(0, "k", "int64", nullable=False, key=True)

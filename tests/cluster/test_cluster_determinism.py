@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.sim.replay import diverging_seeds
 from tests.cluster.cluster_rig import ClusterRig, play_cluster
 from tests.support.few_seeds import ranges_of
+from tests.support.replay import diverging_seeds
 
 
 async def troubled(rig: ClusterRig) -> None:

@@ -30,9 +30,9 @@ from cluster.wire.messages import (
     encode,
 )
 from cluster.wire.operating import ChangeMasters
+from harness.cell_address import CellAddress
 from harness.errors import IndefiniteError
-from harness.ops import CellAddress
-from harness.ports import CallLost, Refused, Unreachable
+from harness.ports.api import CallLost, Refused, Unreachable
 from tests.cluster.table_rig import TableRig, play
 
 QUORUM_KINDS = get_args(QuorumRequest)

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from cluster.config import Knobs, NodeConfig, dump_config, load_config
-from cluster.identity import format_disk
 from cluster.log import envelope, frames
 from cluster.log.node import NodeLog
 from cluster.node import next_incarnation, sole_process, tend_garbage
+from cluster.wire.identity import format_disk
 from cluster.wire.messages import (
     WIRE_VERSION,
     CreateTablet,
@@ -40,8 +40,8 @@ from cluster.wire.messages import (
     encode,
 )
 from harness.errors import UserError
-from harness.ports import CallLost, Hello, Ports, Unreachable
-from harness.real.ports import real_ports
+from harness.ports.api import CallLost, Hello, Ports, Unreachable
+from harness.ports.real.ports import real_ports
 
 PATIENCE_S = 30.0
 
@@ -395,7 +395,7 @@ def test_a_node_on_a_full_disk_says_that_it_waits_and_ends_quietly_when_it_is_st
     program = """
 import errno, sys
 import cluster.node
-from harness.ports import DiskFull
+from harness.ports.api import DiskFull
 
 async def full(directory):
     raise DiskFull(errno.ENOSPC, "no space left")

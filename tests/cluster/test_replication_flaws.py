@@ -11,14 +11,14 @@ from cluster.config import NodeConfig
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import Layout
 from cluster.flaws import FLAWS
-from cluster.identity import IDENTITY_FILE, identity_file, named_cluster
 from cluster.node import run_node
 from cluster.raft.types import ChangeKind
+from cluster.wire.identity import IDENTITY_FILE, identity_file, named_cluster
 from cluster.wire.messages import WIRE_VERSION, ChangeReplicas, ConfigurationReply, Replica
+from harness.cell_address import CellAddress
 from harness.errors import DefiniteError
-from harness.ops import CellAddress
-from harness.ports import Hello, is_stranger
-from harness.sim.world import World
+from harness.ports.api import Hello, is_stranger
+from harness.ports.sim.world import World
 from tests.cluster.table_rig import TableRig
 
 Scenario = Callable[[TableRig], Awaitable[bool]]

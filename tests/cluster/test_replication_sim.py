@@ -15,9 +15,10 @@ from cluster.health.check import Problem
 from cluster.tserver.metadata import TABLETS_DIRECTORY
 from cluster.wire.messages import WIRE_VERSION, Column
 from harness.errors import DefiniteError
-from harness.protocols import GroupStatus, node_of
-from harness.sim.link import LinkOptions
-from harness.sim.world import World
+from harness.ports.api import node_of
+from harness.ports.sim.link import LinkOptions
+from harness.ports.sim.world import World
+from harness.protocols import GroupStatus
 from tests.cluster.table_rig import TableRig, play
 
 

@@ -11,8 +11,8 @@ from cluster.deploy.database_sim import SimDatabase
 from cluster.invariants.reports import Reports
 from cluster.invariants.watch import NO_PANIC
 from cluster.ranges.tablet import TabletMachine
-from harness.invariants import Breach
-from harness.sim.world import World
+from harness.ports.sim.world import World
+from harness.protocols import Breach
 from tests.cluster.cluster_rig import ClusterRig
 
 

@@ -13,7 +13,7 @@ from cluster.ranges.commands import decode_command
 from cluster.ranges.lease import RenewLease
 from cluster.ranges.tablet import TabletMachine
 from cluster.wire.operating import LeadershipReply, TransferLeadership
-from harness.ops import CellAddress
+from harness.cell_address import CellAddress
 from harness.protocols import GroupStatus
 from tests.cluster.table_rig import KNOBS, TableRig, play
 

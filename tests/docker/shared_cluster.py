@@ -12,12 +12,13 @@ from cluster.config import Knobs
 from cluster.deploy.database_ssh import SshDatabase
 from cluster.deploy.layout import Layout
 from cluster.deploy.readiness import leaders, ready_timeout_s
+from harness.cell_address import CellAddress
 from harness.env.docker.environment import DockerEnvironment
 from harness.env.ssh import Conversation
 from harness.errors import DefiniteError, IndefiniteError
-from harness.ops import CellAddress, Mop, Op
+from harness.history.ops import Mop, Op
+from harness.ports.real.ports import RealClock
 from harness.protocols import Client, DiskState, Node
-from harness.real.clock import RealClock
 
 T = TypeVar("T")
 

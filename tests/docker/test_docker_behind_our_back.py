@@ -16,9 +16,9 @@ from assay.judging import judge_saved_run
 from assay.options import RunOptions
 from harness.env.docker.engine import RUN_LABEL
 from harness.env.firewall import CHAIN
-from harness.ops import Op
-from harness.run import Silent
-from harness.verdict import RunVerdict
+from harness.history.ops import Op
+from harness.run.spec import Silent
+from harness.verdict.run_verdict import RunVerdict
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker")]
 

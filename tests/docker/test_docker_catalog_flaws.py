@@ -11,7 +11,7 @@ import pytest
 from assay.compose import carry_out
 from assay.judging import judge_saved_run
 from assay.options import RunOptions
-from harness.run import Silent
+from harness.run.spec import Silent
 from nemesis.asked import split
 
 pytestmark = [pytest.mark.docker, pytest.mark.campaign, pytest.mark.xdist_group("docker")]

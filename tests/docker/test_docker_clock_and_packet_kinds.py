@@ -12,7 +12,7 @@ import pytest
 
 from harness.env.docker.environment import DockerEnvironment
 from harness.env.ssh import Conversation
-from harness.ops import Op
+from harness.history.ops import Op
 from harness.protocols import Database, Node, NodeStatus
 from nemesis.kinds.clocks import FAMILY as CLOCKS
 from nemesis.kinds.packets import PACKETS

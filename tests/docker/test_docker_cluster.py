@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from harness.errors import DefiniteError, HarnessError
-from harness.ops import cas, read, write
-from harness.protocols import ProcessState
+from harness.history.ops import cas, read, write
+from harness.ports.machines import ProcessState
 from tests.docker.shared_cluster import WRITES, Cluster
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker")]

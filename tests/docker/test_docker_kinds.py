@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from harness.ops import Op
+from harness.history.ops import Op
 from nemesis.nemesis import FaultNemesis, Patience
 from nemesis.quorum import LEADERLESS
 from nemesis.registry import KINDS

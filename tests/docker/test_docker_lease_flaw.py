@@ -15,8 +15,8 @@ import pytest
 from assay.compose import carry_out
 from assay.judging import judge_saved_run
 from assay.options import RunOptions
-from harness.run import Silent
-from harness.verdict import RunVerdict
+from harness.run.spec import Silent
+from harness.verdict.run_verdict import RunVerdict
 
 pytestmark = [pytest.mark.docker, pytest.mark.campaign, pytest.mark.xdist_group("docker")]
 

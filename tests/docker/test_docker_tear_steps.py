@@ -11,8 +11,8 @@ import pytest
 
 from cluster.quorum.messages import QuorumReply, QuorumRequest
 from cluster.wire.messages import WIRE_VERSION
-from harness.ports import Hello, Unreachable
-from harness.real.ports import real_ports
+from harness.ports.api import Hello, Unreachable
+from harness.ports.real.ports import real_ports
 from tests.cluster.quorum.quorum_rig import QuorumRig
 from tests.cluster.quorum.tear_stories import torn_by_read_repair, torn_by_short_read_protection
 from tests.docker.shared_cluster import Cluster

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from harness.errors import UserError
 from harness.generators import time_limit
 from harness.generators.simulate import simulate
-from harness.ops import Op, OpType
+from harness.history.ops import Op, OpType
 from nemesis.asked import Asked, expand, parse, parse_all, split
 from nemesis.packages import NemesisOptions, NemesisPackage, package
 from nemesis.registry import KINDS, NEMESES

@@ -12,7 +12,7 @@ from cluster.config import Knobs
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.drawn_knobs import draw_knobs
 from harness.env.sim import SimEnvironment
-from harness.sim.world import World
+from harness.ports.sim.world import World
 from nemesis.elections import Lonely, leader_returns, level, make_lonely
 from nemesis.faults import NetworkPartition
 from nemesis.grudges import split

@@ -9,8 +9,8 @@ import pytest
 from fake_cluster import FakeDatabase
 from test_nemesis_life_cycle import START_NS, Stand
 
-from harness.ops import Op
-from harness.protocols import ProcessState
+from harness.history.ops import Op
+from harness.ports.machines import ProcessState
 
 
 def test_only_the_failpoints_that_were_named_are_armed() -> None:

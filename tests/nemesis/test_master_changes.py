@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fake_cluster import FakeDatabase, FakeEnvironment
 
-from harness.ops import Op
+from harness.history.ops import Op
 from nemesis.kinds.api import Claims
 from nemesis.kinds.foreign import Strangers, Supplant
 from nemesis.kinds.masters import MasterChanges, ReplaceMasters, next_step

@@ -15,12 +15,12 @@ from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import Layout
 from cluster.wire.messages import WIRE_VERSION
 from harness.env.sim import SimEnvironment
-from harness.facts import load_faults, load_summary
-from harness.protocols import ProcessState
-from harness.run import Test, run
-from harness.rundir import create
-from harness.sim.world import World
-from harness.spec import Silent
+from harness.history.rundir import create
+from harness.ports.machines import ProcessState
+from harness.ports.sim.world import World
+from harness.run.life_cycle import run
+from harness.run.spec import Silent, Test
+from harness.verdict.facts import load_faults, load_summary
 from nemesis.packages import NemesisOptions, package
 from nemesis.quorum import LEADERLESS
 from nemesis.registry import NEMESES

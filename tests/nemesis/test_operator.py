@@ -8,11 +8,11 @@ from cluster.config import Knobs
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import Layout
 from cluster.wire.messages import WIRE_VERSION
+from harness.cell_address import CellAddress
 from harness.env.sim import SimEnvironment
-from harness.ops import CellAddress
+from harness.ports.sim.link import LinkOptions
+from harness.ports.sim.world import World
 from harness.protocols import GroupStatus, Node, NodeStatus
-from harness.sim.link import LinkOptions
-from harness.sim.world import World
 from nemesis.observe import DatabaseObserver
 from nemesis.operator import Duty, duty_of, lacking, missing_change, replace_lost, spareable, unlike
 from nemesis.view import View

@@ -15,7 +15,7 @@ from harness.errors import UserError
 from harness.generators import time_limit
 from harness.generators.core import Context, Generator, Pending
 from harness.generators.simulate import simulate
-from harness.ops import Op, OpType
+from harness.history.ops import Op, OpType
 from nemesis.cycles import Timed, plan_cycle
 from nemesis.packages import MISSING, NemesisOptions, package
 from nemesis.registry import NEMESES

@@ -12,7 +12,7 @@ from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import Layout
 from harness.env.sim import SimEnvironment
 from harness.errors import UserError
-from harness.sim.world import World
+from harness.ports.sim.world import World
 from nemesis.asked import expand, parse_all
 from nemesis.packages import NemesisOptions, package
 from nemesis.registry import KINDS, NEMESES

@@ -15,7 +15,7 @@ from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import Layout
 from cluster.wire.messages import CATALOG_GROUP, WIRE_VERSION
 from harness.env.sim import SimEnvironment
-from harness.sim.world import World
+from harness.ports.sim.world import World
 from nemesis.observe import DatabaseObserver
 from nemesis.scene import Scene
 from nemesis.stage import Stage

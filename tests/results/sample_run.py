@@ -8,11 +8,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from harness.faults import faults_of
+from harness.history.ops import Op, cas, read, write
+from harness.history.rundir import RunDir, create
 from harness.history.table import write_parquet
-from harness.ops import Op, cas, read, write
-from harness.run_seal import sealed_verdict
-from harness.rundir import RunDir, create
+from harness.verdict.faults import faults_of
+from harness.verdict.run_seal import sealed_verdict
 
 SECOND_NS = 1_000_000_000
 FAULTS = (

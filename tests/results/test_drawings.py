@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.faults import Fault
+from harness.verdict.faults import Fault
 from results.drawing import LABEL_WIDTH, MAX_ROWS, WIDTH, roles_of, scale_of, timeline
 from results.findings import findings
 from results.graph import MOST_NODES, box_of, cycle_in_words, cycle_order, draw_cycle, layout

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from harness.rundir import RunDir
+from harness.history.rundir import RunDir
 from results.recoveries import recoveries
 from results.saved import Saved
 

@@ -14,11 +14,11 @@ from matplotlib.patches import Rectangle
 from sample_run import RUN, VERDICT, events, sample_run
 
 from harness.errors import UserError
-from harness.faults import Fault
 from harness.history.journal import JournalWriter
-from harness.leaderships import Leadership
-from harness.ops import Op, cas, read
-from harness.rundir import RunDir, create
+from harness.history.ops import Op, cas, read
+from harness.history.rundir import RunDir, create
+from harness.verdict.faults import Fault
+from harness.verdict.leaderships import Leadership
 from results.findings import checker_block
 from results.leaders import leader_panel
 from results.plots import clock_readings, overview, targets_named

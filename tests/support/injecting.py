@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from harness.errors import UserError
-from harness.ops import Mop, Op
+from harness.history.ops import Mop, Op
 
 Events: TypeAlias = Sequence[Op]
 

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
-from harness.columns import SCHEMA
+from harness.history.columns import SCHEMA
 
 Row: TypeAlias = dict[str, Any]
 Way: TypeAlias = Callable[[list[Row]], list[Row]]

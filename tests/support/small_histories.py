@@ -41,8 +41,8 @@ from checkers.made.catalog_calls import corrupted
 from checkers.made.objects import FOREIGN_BASE
 from checkers.source import Source
 from checkers.transactions.inference.register_accesses import ORDER_REALTIME
+from harness.history.ops import Mop, Op
 from harness.history.table import to_table
-from harness.ops import Mop, Op
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from checkers.catalog.rows import ROW_OPERATIONS
 from cluster.deploy.catalog_ops import FS, TABLE_STATES, TABLET_STATES
 from harness.generators import limit
 from harness.generators.core import Context
-from harness.ops import Op
+from harness.history.ops import Op
 from workloads.api import resolve_options
 from workloads.catalog import NAMELESS, RARE, ROW_SHARES, WISHES, WORKLOAD
 

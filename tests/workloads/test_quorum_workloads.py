@@ -9,8 +9,8 @@ import pytest
 from harness.errors import UserError
 from harness.generators import limit
 from harness.generators.core import Context
+from harness.history.ops import Op
 from harness.levels import LEVELS
-from harness.ops import Op
 from workloads.api import Workload, resolve_options
 from workloads.quorum import WORKLOADS, unpromised
 

@@ -14,7 +14,7 @@ from harness.errors import UserError
 from harness.generators import limit
 from harness.generators.core import Context
 from harness.generators.simulate import simulate
-from harness.ops import Op
+from harness.history.ops import Op
 from workloads.api import check_operations, resolve_options
 from workloads.register import WORKLOAD, reads_only
 from workloads.registry import WORKLOADS, workload

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from harness.generators import limit
 from harness.generators.core import Context
-from harness.ops import Op
+from harness.history.ops import Op
 from tests.support.few_seeds import few_examples
 from workloads.api import resolve_options
 from workloads.snapshots import WORKLOAD

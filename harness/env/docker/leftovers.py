@@ -24,7 +24,7 @@ from harness.env.docker.engine import (
     this_process,
 )
 from harness.errors import HarnessError
-from harness.rundir import is_run, write_atomic
+from harness.history.rundir import is_run, write_atomic
 
 REMOVED_AT_ONCE = 8
 

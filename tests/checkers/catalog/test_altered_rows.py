@@ -30,9 +30,9 @@ from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.verdict import Verdict
 from harness.errors import UserError
+from harness.history.ops import Mop, Op, read, write
 from harness.history.parts import write_history
 from harness.history.table import to_table
-from harness.ops import Mop, Op, read, write
 
 BASE = (2, 0)
 PLENTY = 1 << 40

@@ -28,8 +28,8 @@ from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.verdict import Verdict
 from harness.errors import UserError
+from harness.history.ops import Mop, Op, read
 from harness.history.table import to_table, write_parquet
-from harness.ops import Mop, Op, read
 
 SMALL = 100_000
 """The first seed of the small histories here; other tests have those below."""

@@ -27,8 +27,8 @@ from checkers.models import MODELS
 from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.verdict import Verdict
-from harness.columns import SCHEMA
 from harness.errors import UserError
+from harness.history.columns import SCHEMA
 from harness.history.parts import parquet_writer, schema
 
 OPTIONS = CheckOptions(explain=5)

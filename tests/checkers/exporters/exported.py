@@ -8,7 +8,7 @@ from typing import Any
 from checkers.exporters.edn import write_edn
 from checkers.importers.detect import open_source
 from checkers.source import Source
-from harness.columns import FOREIGN_BASE, SCHEMA
+from harness.history.columns import FOREIGN_BASE, SCHEMA
 
 Row = dict[str, Any]
 

@@ -22,11 +22,11 @@ from checkers.made.registers import RegisterShape, write_register_history
 from checkers.made.transactions import TxnShape, write_txn_history
 from checkers.options import CheckOptions
 from checkers.source import Source
-from harness.columns import DICTIONARY_KEY, FOREIGN_BASE
 from harness.errors import HarnessError, UserError
+from harness.history.columns import DICTIONARY_KEY, FOREIGN_BASE
+from harness.history.ops import Mop, Op, cas, read, write
 from harness.history.parts import schema
 from harness.history.table import to_table
-from harness.ops import Mop, Op, cas, read, write
 from tests.support.corpus import CORPUS, needs_corpus
 from tests.support.few_seeds import few_examples
 

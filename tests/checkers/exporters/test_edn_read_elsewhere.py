@@ -14,7 +14,7 @@ from checkers.exporters.edn import write_edn
 from checkers.importers.detect import open_source
 from checkers.made.registers import RegisterShape, write_register_history
 from checkers.made.transactions import TxnShape, write_txn_history
-from harness.columns import SCHEMA
+from harness.history.columns import SCHEMA
 
 
 def read_elsewhere(text: str) -> list[dict[str, Any]]:

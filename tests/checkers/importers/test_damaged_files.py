@@ -17,10 +17,10 @@ from checkers.made.pages import PageShape, write_page_history
 from checkers.made.registers import RegisterShape, write_register_history
 from checkers.made.transactions import TxnShape, write_txn_history
 from harness.errors import UserError
+from harness.history.ops import Op, read, write
 from harness.history.parts import parquet_writer, schema
 from harness.history.seal import check_seal
 from harness.history.table import to_table, write_parquet
-from harness.ops import Op, read, write
 
 EVENTS = [
     event

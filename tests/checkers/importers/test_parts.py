@@ -17,10 +17,10 @@ from checkers.engines.api import Engine
 from checkers.importers.detect import open_source
 from checkers.made.registers import RegisterShape, register_batches
 from checkers.made.transactions import TxnShape, txn_batches
-from harness.columns import SCHEMA
 from harness.errors import NoScratchError, UserError
 from harness.history import address
 from harness.history.address import Address, place_of
+from harness.history.columns import SCHEMA
 from harness.history.parts import write_history
 from harness.history.saved import MANIFEST, HistoryReader, open_saved
 from tests.mounts import small_disk

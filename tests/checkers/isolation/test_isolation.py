@@ -16,8 +16,8 @@ from checkers.isolation import judge as isolation
 from checkers.isolation.levels import LEVELS, REACHED, IsolationKernel
 from checkers.options import CheckOptions
 from harness.errors import UserError
+from harness.history.ops import Mop, Op
 from harness.history.table import write_parquet
-from harness.ops import Mop, Op
 from tests.support.corpus import CORPUS, needs_corpus
 from tests.support.few_seeds import ranges_of
 

@@ -15,8 +15,8 @@ from checkers.models import MODELS
 from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.verdict import Verdict
+from harness.history.ops import Mop, Op
 from harness.history.table import to_table
-from harness.ops import Mop, Op
 from tests.support.injecting import with_mops, without
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from itertools import combinations
 
-from harness.ops import Op
+from harness.history.ops import Op
 
 Counts = dict[str, int]
 

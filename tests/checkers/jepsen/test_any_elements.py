@@ -10,7 +10,7 @@ import pytest
 from jepsen_histories import judge
 from test_jepsen_mutations import NAIVE, counted, nonzero
 
-from harness.ops import Mop, Op
+from harness.history.ops import Mop, Op
 from tests.support.few_seeds import ranges_of
 
 SEEDS = ranges_of(200, 5_000)

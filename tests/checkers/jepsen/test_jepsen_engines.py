@@ -24,10 +24,10 @@ from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.verdict import Verdict
 from harness.errors import UserError
+from harness.history.ops import Op, read
 from harness.history.parts import write_history
+from harness.history.rundir import create
 from harness.history.table import to_table, write_parquet
-from harness.ops import Op, read
-from harness.rundir import create
 from tests.support.injecting import ANOMALIES, inject
 
 

@@ -20,7 +20,7 @@ from naive_jepsen import (
 )
 
 from checkers.jepsen.queues import CLASSES
-from harness.ops import Op
+from harness.history.ops import Op
 from tests.support.few_seeds import ranges_of
 
 SEEDS = ranges_of(150, 3_000)

@@ -13,8 +13,8 @@ from checkers.models import MODELS
 from checkers.options import CheckOptions
 from checkers.verdict import Verdict
 from harness.errors import UserError
+from harness.history.ops import Mop, Op
 from harness.history.table import to_table
-from harness.ops import Mop, Op
 
 
 def judge(tmp_path: Path, model: str, edn: str, **settings: str) -> Verdict:

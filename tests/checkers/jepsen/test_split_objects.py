@@ -15,7 +15,7 @@ from checkers.engines.spark import SparkEngine
 from checkers.jepsen import counter, counter_ranges, set_full
 from checkers.made.jepsen import Shape, history
 from checkers.verdict import Verdict
-from harness.ops import Mop, Op, OpType
+from harness.history.ops import Mop, Op, OpType
 
 
 @pytest.fixture

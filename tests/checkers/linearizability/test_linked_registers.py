@@ -21,7 +21,7 @@ from checkers.engines.local import LocalEngine
 from checkers.engines.spark import SparkEngine
 from checkers.source import Source
 from checkers.verdict import Verdict
-from harness.ops import Mop, Op
+from harness.history.ops import Mop, Op
 from tests.support.retold import beside, table_of
 from tests.support.small_histories import object_events, of_events
 

@@ -19,11 +19,11 @@ from checkers.made.generate import MadeHistory, anomalies, made_batches, setting
 from checkers.made.splice import Template, spliced
 from checkers.models import MODELS
 from checkers.options import CheckOptions
-from harness.columns import SCHEMA
 from harness.errors import UserError
+from harness.history.columns import SCHEMA
+from harness.history.ops import Mop, Op
 from harness.history.saved import MANIFEST, open_saved
 from harness.history.table import to_table
-from harness.ops import Mop, Op
 
 
 def counts(wanted: MadeHistory, path: Path) -> dict[str, int]:

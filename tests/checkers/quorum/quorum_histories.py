@@ -5,8 +5,8 @@ import random
 from dataclasses import dataclass, replace
 from itertools import chain, combinations, product
 
+from harness.history.ops import Mop, Op, delete, page
 from harness.history.table import to_table
-from harness.ops import Mop, Op, delete, page
 
 ROWS = (0, 1, 2)
 REPLICATIONS = ("a:3", "a:3,b:3", "a:2,b:1")

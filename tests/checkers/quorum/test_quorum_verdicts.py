@@ -12,8 +12,8 @@ from checkers.importers.detect import open_source
 from checkers.models import MODELS
 from checkers.options import CheckOptions
 from harness.errors import UserError
+from harness.history.ops import Op
 from harness.history.table import write_parquet
-from harness.ops import Op
 
 A, B, C, D = ((row, 0) for row in range(4))
 JUDGED = ("write-atomicity", "monotonic-reads", "read-your-writes", "sessions", "durable-rows")

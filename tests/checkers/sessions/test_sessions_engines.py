@@ -17,8 +17,8 @@ from checkers.made.isolation import TransactionShape, write_transaction_history
 from checkers.made.pages import PageShape, write_page_history
 from checkers.options import CheckOptions
 from harness.errors import UserError
+from harness.history.ops import Mop, Op
 from harness.history.table import write_parquet
-from harness.ops import Mop, Op
 
 GUARANTEES = ("sessions", "monotonic-reads", "read-your-writes", "monotonic-writes", "writes-follow-reads")
 MODELS = (*GUARANTEES, "write-atomicity", "isolation", "snapshot-reads", "change-feed")

@@ -14,8 +14,8 @@ from checkers.columns.mops import flatten_mops, joined, selected
 from checkers.snapshots import feed as change_feed
 from checkers.snapshots.feed import PROJECTION, FeedKernel
 from checkers.snapshots.feed_table import MARK, ROW
+from harness.history.ops import Mop, Op
 from harness.history.table import to_table
-from harness.ops import Mop, Op
 from tests.support.few_seeds import ranges_of
 
 LAST = 12

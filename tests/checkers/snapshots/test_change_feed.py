@@ -16,8 +16,8 @@ from checkers.findings import merged
 from checkers.snapshots import feed as change_feed
 from checkers.snapshots.feed import ANOMALIES, PROJECTION, FeedDealer, FeedKernel
 from checkers.snapshots.feed_table import MARK, ROW
+from harness.history.ops import Mop, Op
 from harness.history.table import to_table, write_parquet
-from harness.ops import Mop, Op
 from tests.support.few_seeds import ranges_of
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from checkers.made.registers import schema
 from checkers.source import Source
-from harness.columns import SCHEMA
+from harness.history.columns import SCHEMA
 
 
 class Txn(NamedTuple):

@@ -32,10 +32,10 @@ from cluster.wire.messages import (
     decode_request,
     encode,
 )
+from harness.cell_address import CellAddress
 from harness.errors import DefiniteError, IndefiniteError
-from harness.ops import CellAddress
-from harness.ports import Peer, Ports
-from harness.sim.world import World
+from harness.ports.api import Peer, Ports
+from harness.ports.sim.world import World
 
 Answer: TypeAlias = Callable[[Request], Reply]
 

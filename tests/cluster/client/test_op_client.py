@@ -7,8 +7,8 @@ import pytest
 from cluster.client.client import ClusterClient, ServedChange, ServedRead
 from cluster.deploy.adapter import ClusterOpClient
 from cluster.wire.messages import Done, ReadReply
-from harness.ops import Mop, Op, cas, read, write
-from harness.sim.world import World
+from harness.history.ops import Mop, Op, cas, read, write
+from harness.ports.sim.world import World
 
 
 @pytest.mark.parametrize("mop", [read(1), write(1, 5), cas(1, None, 5)], ids=["read", "write", "cas"])

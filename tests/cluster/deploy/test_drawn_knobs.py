@@ -8,7 +8,7 @@ import pytest
 from cluster.config import Knobs
 from cluster.deploy.drawn_knobs import KNOB_KEYS, MILD_AND_HARSH, NOT_DRAWN, SHARES, draw_knobs, knobs_of
 from harness.errors import UserError
-from harness.sim.worlds import Between, WorldKey
+from harness.ports.sim.worlds import Between, WorldKey
 
 
 def test_every_knob_is_drawn_or_left_alone_on_purpose() -> None:

@@ -11,7 +11,9 @@ from pathlib import Path
 
 from cluster.deploy.node_files import code_archive
 
-WITHOUT_WRITING = "import sys; sys.path.insert(0, sys.argv[1]); import cluster.group as found; print(found.__file__)"
+WITHOUT_WRITING = (
+    "import sys; sys.path.insert(0, sys.argv[1]); import cluster.groups.group as found; print(found.__file__)"
+)
 
 
 def test_bytecode_in_the_archive_is_that_of_the_source_beside_it(tmp_path: Path) -> None:
@@ -28,4 +30,4 @@ def test_bytecode_in_the_archive_is_that_of_the_source_beside_it(tmp_path: Path)
     command = [sys.executable, "-B", "-v", "-c", WITHOUT_WRITING, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env={})
     assert done.stdout.startswith(str(tmp_path))
-    assert f"matches {tmp_path / 'cluster' / 'group.py'}" in done.stderr, "it is not compiled again"
+    assert f"matches {tmp_path / 'cluster' / 'groups' / 'group.py'}" in done.stderr, "it is not compiled again"

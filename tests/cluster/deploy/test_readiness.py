@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cluster.deploy.readiness import await_ready
+from harness.ports.sim.world import World
 from harness.protocols import GroupStatus, Node, NodeStatus
-from harness.sim.world import World
 
 NODES = [Node("t1", "tserver"), Node("t2", "tserver")]
 

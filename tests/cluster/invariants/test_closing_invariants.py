@@ -13,7 +13,7 @@ from cluster.ranges.lease import Lease
 from cluster.ranges.tablet import TabletMachine
 from cluster.store.hlc import ClockReading, Timestamp
 from cluster.wire.messages import RequestId
-from harness.invariants import Breach
+from harness.protocols import Breach
 
 FIRST = Lease("a", 1, 1, Timestamp(100), Timestamp(200))
 SECOND = Lease("b", 2, 2, Timestamp(201), Timestamp(300), low_water=Timestamp(199))

@@ -13,9 +13,9 @@ from cluster.log.replay import SnapshotRef
 from cluster.log.snapshots import pieces
 from cluster.log.view import GroupLog, Recovered
 from cluster.raft.types import Configuration, Entry, HardState, Member, Persist, SnapshotMeta
-from harness.ports import Ports
-from harness.sim.disk import DiskOptions, SimDisk
-from harness.sim.world import World
+from harness.ports.api import Ports
+from harness.ports.sim.disk import DiskOptions, SimDisk
+from harness.ports.sim.world import World
 
 CONFIGURATION = Configuration((Member("a", "a:7"), Member("b", "b:7")), (), 1, 1)
 KNOBS = Knobs(log_segment_bytes=4_000, log_idle_ms=100, disk_retry_ms=20)

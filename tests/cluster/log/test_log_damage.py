@@ -7,7 +7,7 @@ import pytest
 from cluster.log.node import ASIDE_PATH
 from cluster.log.view import Quarantined
 from cluster.raft.types import HardState
-from harness.failpoints import Arming
+from harness.ports.failpoints import Arming
 from tests.cluster.log.node_logs import Machine, entry, simulate, snapshot
 
 

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from cluster.log.frames import OtherVersion
 from cluster.log.segments import parse_path
 from cluster.raft.types import HardState
-from harness.failpoints import Arming
-from harness.protocols import ProcessState
-from harness.sim.tearing import Tear
+from harness.ports.failpoints import Arming
+from harness.ports.machines import ProcessState
+from harness.ports.sim.disk import Tear
 from tests.cluster.log.node_logs import KNOBS, Machine, Stored, entry, simulate, snapshot
 
 

@@ -34,9 +34,9 @@ from cluster.wire.messages import (
     encode,
     encode_reports,
 )
-from harness.ports import CallLost, Peer, Ports, Refused, Unreachable
-from harness.protocols import ProcessState
-from harness.sim.world import World
+from harness.ports.api import CallLost, Peer, Ports, Refused, Unreachable
+from harness.ports.machines import ProcessState
+from harness.ports.sim.world import World
 from tests.cluster.master.catalog_records import COLUMNS
 
 MASTERS = tuple(Replica(f"m{number}", f"m{number}:7051") for number in (1, 2, 3))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cluster.groups.sessions import FORGOTTEN, SESSION_ENDED, RegisterClient, SessionLimits
 from cluster.master.caches import Caches
 from cluster.master.catalog import BatchOutcome, Catalog, decode_outcome, encode_batch
 from cluster.master.records import (
@@ -22,7 +23,6 @@ from cluster.master.records import (
     new_table,
     new_tablet,
 )
-from cluster.store.sessions import FORGOTTEN, SESSION_ENDED, RegisterClient, SessionLimits
 from cluster.wire.messages import Partition, Replica, RequestId, encode
 from tests.cluster.frozen import frozen, restore
 from tests.cluster.master.catalog_records import COLUMNS

@@ -41,7 +41,7 @@ from cluster.wire.messages import (
     decode_reply,
     encode,
 )
-from harness.sim.world import World
+from harness.ports.sim.world import World
 from tests.cluster.master.catalog_records import COLUMNS
 from tests.cluster.master.master_rig import MASTERS, MasterRig
 from tests.support.few_seeds import few_examples

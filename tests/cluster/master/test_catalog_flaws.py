@@ -26,8 +26,8 @@ from cluster.wire.messages import (
     TabletLocationsReply,
 )
 from harness.env.sim import SimEnvironment
-from harness.ports import CallLost, Unreachable
-from harness.sim.world import World
+from harness.ports.api import CallLost, Unreachable
+from harness.ports.sim.world import World
 from tests.cluster.master.catalog_records import COLUMNS
 from tests.cluster.master.master_rig import KNOBS, MASTERS, MasterRig, create
 

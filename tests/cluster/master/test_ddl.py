@@ -15,8 +15,8 @@ from cluster.master import contract
 from cluster.store.schema import AddColumn, AlterStep, Column, DropColumn, RenameColumn
 from cluster.wire.messages import AlterTable, AlterTableReply, DeleteTable, ErrorReply, RequestId
 from harness.errors import DefiniteError
-from harness.failpoints import Arming
-from harness.sim.world import World
+from harness.ports.failpoints import Arming
+from harness.ports.sim.world import World
 from tests.cluster.master.catalog_records import COLUMNS
 from tests.cluster.master.master_rig import KNOBS, MASTERS, MasterRig, create
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from cluster.wire.messages import DeleteTable, ErrorReply, ListTables, ListTablesReply, RequestId
-from harness.sim.world import World
+from harness.ports.sim.world import World
 from tests.cluster.master.catalog_records import COLUMNS
 from tests.cluster.master.master_rig import KNOBS, MasterRig
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from cluster.config import Knobs
+from cluster.groups.waiters import OutcomeUnknown
 from cluster.master.catalog import Catalog, encode_batch
 from cluster.master.heartbeats import heartbeat
 from cluster.master.manager import CatalogManager, Refusal
 from cluster.master.records import TabletState
 from cluster.master.tservers import ServerMap
 from cluster.raft.types import Configuration, Member
-from cluster.waiters import OutcomeUnknown
 from cluster.wire.messages import Heartbeat, HeartbeatReply, TabletReport, encode_reports
 from tests.cluster.master.catalog_records import TABLE, VOTERS, tablet_record
 

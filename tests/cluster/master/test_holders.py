@@ -21,7 +21,7 @@ from cluster.master.records import (
 from cluster.master.reports import ReportedReplica
 from cluster.raft.types import OpId
 from cluster.wire.messages import DeleteTablet, TabletReport
-from harness.sim.world import World
+from harness.ports.sim.world import World
 from tests.cluster.master.catalog_records import COLUMNS, TABLE, tablet_record
 from tests.cluster.master.master_rig import MASTERS, MasterRig
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.master.locks import KeyLocks, LockClass, LockKey, name_keys, table_keys, tablet_keys
-from harness.sim.world import World
+from harness.ports.sim.world import World
 
 
 def test_locks_are_taken_in_one_order_and_for_writing_where_both_are_asked_for() -> None:

@@ -22,8 +22,8 @@ from cluster.wire.messages import (
     TabletReport,
 )
 from harness.errors import DefiniteError
-from harness.ports import CallLost, Unreachable
-from harness.sim.world import World
+from harness.ports.api import CallLost, Unreachable
+from harness.ports.sim.world import World
 from tests.cluster.master.catalog_records import COLUMNS
 from tests.cluster.master.master_rig import MASTERS, MasterRig, create
 

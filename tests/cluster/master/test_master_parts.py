@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cluster.config import Knobs
+from cluster.groups.waiters import OutcomeUnknown
 from cluster.master.background import create_request
 from cluster.master.caches import Caches
 from cluster.master.calls import MOST_IN_FLIGHT, ServerCall, ServerCalls
@@ -31,7 +32,6 @@ from cluster.master.reports import LeaderHint, ReportedReplica
 from cluster.master.tservers import ServerMap
 from cluster.raft.configurations import FOUNDING_INDEX
 from cluster.raft.types import ChangeKind, Configuration, Member
-from cluster.waiters import OutcomeUnknown
 from cluster.wire.messages import (
     AlterTablet,
     ChangeReplicas,
@@ -48,7 +48,7 @@ from cluster.wire.messages import (
     encode,
     encode_reports,
 )
-from harness.ports import Unreachable
+from harness.ports.api import Unreachable
 from tests.cluster.master.catalog_records import COLUMNS
 
 SERVER = Replica("t1", "t1:7050")

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
-from cluster.client.quorum import QuorumClient, QuorumClientTable
 from cluster.config import Knobs
 from cluster.deploy.database import ReferenceDatabase
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import Layout
+from cluster.quorum.client import QuorumClient, QuorumClientTable
 from cluster.quorum.keys import EVERYTHING, bucket_of, decode_key, encode_key, token_of
 from cluster.quorum.messages import (
     PageRead,
@@ -28,11 +28,12 @@ from cluster.quorum.slices import Page, Slice, visible_rows
 from cluster.store.schema import Column
 from cluster.wire.messages import WIRE_VERSION
 from harness.env.sim import SimEnvironment
-from harness.failpoints import InjectedFailure
-from harness.ports import CallLost, Ports, Unreachable
-from harness.protocols import Environment, ProcessState, node_of
-from harness.sim.clock import EPOCH_NS
-from harness.sim.world import World
+from harness.ports.api import CallLost, Ports, Unreachable, node_of
+from harness.ports.failpoints import InjectedFailure
+from harness.ports.machines import ProcessState
+from harness.ports.sim.clock import EPOCH_NS
+from harness.ports.sim.world import World
+from harness.protocols import Environment
 
 TABLE = "people"
 COLUMNS = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from cluster.quorum.messages import PageRead, QuorumReply, Written
-from harness.ports import CallLost, Unreachable
+from harness.ports.api import CallLost, Unreachable
 from tests.cluster.quorum.quorum_rig import QuorumRig, deleted, everything, part, rows_of, wrote
 
 OLD = {1: "old", 2: "old", 3: "old", 4: "old"}

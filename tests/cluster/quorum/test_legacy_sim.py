@@ -12,8 +12,8 @@ from cluster.quorum.messages import PageRead, ReadPartition, RepairTable, Writte
 from cluster.quorum.slices import Slice, visible_rows
 from cluster.wire.messages import ErrorReply
 from harness.errors import DefiniteError, IndefiniteError
-from harness.failpoints import Arming
 from harness.levels import LEVELS
+from harness.ports.failpoints import Arming
 from tests.cluster.quorum.quorum_rig import (
     FROM_NS,
     TABLE,

@@ -41,8 +41,8 @@ from cluster.quorum.rows import NOTHING
 from cluster.quorum.slices import Page, Slice
 from cluster.quorum.summaries import ALL_IDS
 from cluster.wire.messages import CreateTablet, ErrorReply, Partition, Replica
-from harness.failpoints import Arming, ProcessFailpoints
-from harness.sim.world import World
+from harness.ports.failpoints import Arming, ProcessFailpoints
+from harness.ports.sim.world import World
 from tests.cluster.quorum.quorum_rig import FROM_NS, PARTITION, everything, wrote
 
 TABLET = "tablet"

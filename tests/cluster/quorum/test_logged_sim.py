@@ -35,7 +35,7 @@ from cluster.quorum.messages import PartitionSummary as Summarized
 from cluster.quorum.mutation import encode_mutation
 from cluster.quorum.summaries import ALL_IDS
 from cluster.wire.messages import ErrorReply, Replica
-from harness.failpoints import Arming
+from harness.ports.failpoints import Arming
 from tests.cluster.quorum.quorum_rig import (
     FROM_NS,
     SimQuorumRig,

@@ -21,7 +21,7 @@ from cluster.quorum.ids import (
     encode_id,
     fingerprint,
 )
-from harness.ports import DiskFull
+from harness.ports.api import DiskFull
 
 NAMES = st.text("tm.0123456789abcdef", min_size=1, max_size=16)
 IDS = st.builds(MutationId, time=st.integers(0, (1 << 63) - 1), node=NAMES)

@@ -13,7 +13,7 @@ from cluster.quorum.fence import NS_PER_MS, Fence, Gate, purgeable_below, too_ol
 from cluster.quorum.ids import MutationId
 from cluster.quorum.logged_replica import LoggedReplica
 from cluster.wire.messages import CreateTablet, Partition
-from harness.sim.world import World
+from harness.ports.sim.world import World
 
 TIMES, GRACES = range(7), range(4)
 

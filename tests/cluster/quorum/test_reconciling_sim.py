@@ -23,7 +23,7 @@ from cluster.quorum.messages import (
 )
 from cluster.quorum.mutation import encode_mutation
 from cluster.wire.messages import ErrorReply
-from harness.failpoints import Arming
+from harness.ports.failpoints import Arming
 from tests.cluster.quorum.quorum_rig import FROM_NS, SimQuorumRig, deleted, everything, play_quorum, rows_of, wrote
 
 POLLED = Knobs(poll_period_ms=100, reconcile_period_ms=0)

@@ -14,7 +14,7 @@ from cluster.quorum.reconciling import Reconciling
 from cluster.quorum.replica_sets import Endpoint, ReplicaSet
 from cluster.quorum.writing import Delivery
 from cluster.wire.messages import ErrorReply
-from harness.sim.world import World
+from harness.ports.sim.world import World
 
 SECOND = 1_000_000_000
 REPLICAS = ReplicaSet("tablet", tuple(Endpoint(name, f"{name}:1") for name in ("a", "b", "c")), logged=True)

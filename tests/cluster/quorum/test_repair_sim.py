@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from cluster.client.quorum import repair_table
 from cluster.config import Knobs
 from cluster.log.view import Quarantined
 from cluster.quorum.calls import ReplicaCalls
+from cluster.quorum.client import repair_table
 from cluster.quorum.keys import TOKENS
 from cluster.quorum.legacy_replica import LegacyReplica
 from cluster.quorum.messages import (
@@ -33,9 +33,9 @@ from cluster.quorum.mutation import encode_mutation
 from cluster.quorum.replica import PartitionReplica
 from cluster.wire.messages import CreateTablet, ErrorReply, Partition
 from harness.errors import IndefiniteError
-from harness.failpoints import Arming
-from harness.ports import Ports, Refused, Unreachable
-from harness.sim.world import World
+from harness.ports.api import Ports, Refused, Unreachable
+from harness.ports.failpoints import Arming
+from harness.ports.sim.world import World
 from tests.cluster.quorum.quorum_rig import (
     COLUMNS,
     FROM_NS,

@@ -11,7 +11,7 @@ from cluster.quorum.messages import ReadSnapshot, SnapshotRead, Written
 from cluster.quorum.mutation_log import MutationLog
 from cluster.quorum.summaries import Summary
 from cluster.wire.messages import WIRE_VERSION
-from harness.sim.world import World
+from harness.ports.sim.world import World
 from tests.cluster.quorum.quorum_rig import SimQuorumRig, everything, wrote
 
 SMALL = Knobs(poll_period_ms=0, reconcile_period_ms=0, memtable_bytes=2_000)

@@ -1,4 +1,4 @@
-"""`SnapshotStreams` over bytes in memory, driven as `cluster.snapshot_traffic` drives them over files."""
+"""`SnapshotStreams` over bytes in memory, driven as `cluster.groups.snapshot_traffic` drives them over files."""
 
 from __future__ import annotations
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 from random import Random
 
 from cluster.config import Knobs
-from cluster.group_spec import GroupSpec, first_to_stand, recovered_raft
+from cluster.groups.spec import GroupSpec, first_to_stand, recovered_raft
 from cluster.log.view import Recovered
 from cluster.raft.configurations import bootstrap
 from cluster.raft.types import Member, PreVote, Tick
 from cluster.wire.messages import Replica
-from harness.sim.world import World
+from harness.ports.sim.world import World
 
 FOUNDERS = tuple(Replica(name, f"{name}:1") for name in ("t1", "t2", "t3"))
 

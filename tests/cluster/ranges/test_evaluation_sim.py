@@ -23,8 +23,8 @@ from cluster.wire.messages import (
     WriteCell,
     WriteCells,
 )
-from harness.failpoints import Arming
-from harness.sim.world import World
+from harness.ports.failpoints import Arming
+from harness.ports.sim.world import World
 from tests.cluster.tserver.tserver_rig import NAMES, SECOND, TserverRig
 
 MS = SECOND // 1_000

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cluster.groups.sessions import RegisterClient, SessionLimits
 from cluster.ranges.commands import Put, WriteBatch, decode_command
 from cluster.ranges.lease import AcquireLease, HandOverLease, Lease, RenewLease
 from cluster.ranges.promises import InFlight, Promises
@@ -14,7 +15,6 @@ from cluster.ranges.tablet import TabletMachine
 from cluster.store.cells import Key, Value, point
 from cluster.store.hlc import Hlc, Timestamp
 from cluster.store.mvcc import LATEST
-from cluster.store.sessions import RegisterClient, SessionLimits
 from cluster.wire.messages import Done, RequestId, encode
 
 KEYS: list[Key] = [(1, 0, 0), (1, 0, 1)]

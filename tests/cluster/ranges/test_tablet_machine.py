@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cluster.groups.sessions import SESSION_ENDED, RegisterClient, SessionLimits
 from cluster.ranges.commands import AlterSchema, Put, WriteBatch
 from cluster.ranges.lease import AcquireLease, HandOverLease, Lease, RenewLease
 from cluster.ranges.tablet import TabletMachine
@@ -12,7 +13,6 @@ from cluster.store.cells import Key, Value
 from cluster.store.hlc import ClockReading, Timestamp
 from cluster.store.intents import Intent, OpenIntent
 from cluster.store.mvcc import LATEST, NotNewest
-from cluster.store.sessions import SESSION_ENDED, RegisterClient, SessionLimits
 from cluster.wire.messages import Done, ErrorReply, Reply, RequestId, SessionReply, decode_reply, encode
 from tests.cluster.frozen import frozen, restore
 

@@ -21,8 +21,8 @@ from cluster.wire.messages import (
     Reply,
     StatusReply,
 )
-from harness.ports import CallLost, Unreachable
-from harness.protocols import ProcessState
+from harness.ports.api import CallLost, Unreachable
+from harness.ports.machines import ProcessState
 from tests.cluster.tserver.tserver_rig import NAMES, TserverRig, create_on, simulate
 
 

@@ -20,7 +20,7 @@ from cluster.wire.messages import (
     WriteCell,
 )
 from cluster.wire.operating import LeadershipReply, TransferLeadership
-from harness.ports import CallLost, Unreachable
+from harness.ports.api import CallLost, Unreachable
 from tests.cluster.tserver.tserver_rig import NAMES, SECOND, TserverRig, simulate
 
 LONG_S = 3

@@ -19,7 +19,7 @@ from cluster.wire.messages import (
     GroupState,
     StatusReply,
 )
-from harness.ports import CallLost, Unreachable
+from harness.ports.api import CallLost, Unreachable
 from tests.cluster.tserver.tserver_rig import NAMES, TserverRig, create_on, simulate
 
 

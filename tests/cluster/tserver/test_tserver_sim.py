@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from cluster.config import Knobs, NodeConfig
-from cluster.identity import ForeignDisk
 from cluster.node import run_node
 from cluster.store.node_clock import NodeClock
 from cluster.wire.clocked import ClockedNetwork
+from cluster.wire.identity import ForeignDisk
 from cluster.wire.messages import (
     CompareAndSet,
     DeleteTablet,
@@ -31,9 +31,9 @@ from cluster.wire.messages import (
     decode_request,
     encode,
 )
-from harness.failpoints import Arming
-from harness.ports import CallLost, Peer
-from harness.protocols import ProcessState
+from harness.ports.api import CallLost, Peer
+from harness.ports.failpoints import Arming
+from harness.ports.machines import ProcessState
 from tests.cluster.tserver.tserver_rig import NAMES, SECOND, TserverRig, create_on, simulate
 
 

@@ -26,8 +26,8 @@ from cluster.wire.messages import (
     decode_reply,
     encode,
 )
-from harness.ports import CallLost, Unreachable
-from harness.sim.world import World
+from harness.ports.api import CallLost, Unreachable
+from harness.ports.sim.world import World
 
 NAMES = ("t1", "t2", "t3")
 VOTERS = tuple(Replica(name, f"{name}:7050") for name in NAMES)

@@ -11,8 +11,8 @@ from cluster.store.clock_guard import ClockFence, ClockLimits
 from cluster.store.node_clock import ClockFenced, NodeClock
 from cluster.wire.clocked import ClockedNetwork
 from cluster.wire.messages import ErrorReply, decode_reply
-from harness.ports import CallLost, Peer
-from harness.sim.world import World
+from harness.ports.api import CallLost, Peer
+from harness.ports.sim.world import World
 
 SECOND = 1_000_000_000
 LIMITS = ClockLimits(SECOND // 2, 0.01)

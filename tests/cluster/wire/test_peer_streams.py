@@ -9,8 +9,8 @@ from cluster.config import Knobs
 from cluster.raft.types import AppendEntries, AppendReply, Entry, EntryKind, Message, RequestVote
 from cluster.wire.messages import Replica, decode_envelope
 from cluster.wire.peers import Arrivals, Followers, PeerStreams, presence
-from harness.ports import Peer, Ports
-from harness.sim import LinkOptions, World
+from harness.ports.api import Peer, Ports
+from harness.ports.sim import LinkOptions, World
 
 NAMES = ("a", "b")
 PLACES = tuple(Replica(name, f"{name}:1") for name in NAMES)

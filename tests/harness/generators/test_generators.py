@@ -42,7 +42,7 @@ from harness.generators import (
 )
 from harness.generators.core import Source
 from harness.generators.simulate import imperfect, perfect, quick, simulate
-from harness.ops import Op
+from harness.history.ops import Op
 
 CONCURRENCY = st.integers(1, 6)
 SEEDS = st.integers(0, 2**64 - 1)

@@ -33,7 +33,7 @@ from harness.generators import (
     until_ok,
 )
 from harness.generators.simulate import imperfect, quick, simulate
-from harness.ops import Op, read
+from harness.history.ops import Op, read
 from tests.support.few_seeds import few_examples
 
 MILLISECOND_NS = 1_000_000

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from harness.columns import SCHEMA, SCHEMA_VERSION, VERSION_KEY
 from harness.errors import UserError
 from harness.generators import any_of, clients, draw, invoke, limit, nemesis
 from harness.generators.simulate import simulate
+from harness.history.columns import SCHEMA, SCHEMA_VERSION, VERSION_KEY
+from harness.history.ops import Mop, Op, read, write
 from harness.history.summary import summarise_events, summarise_parquet
 from harness.history.table import pairs, to_table, write_parquet
-from harness.ops import Mop, Op, read, write
 from tests.support.few_seeds import few_examples
 
 

@@ -22,8 +22,8 @@ from harness.history.journal import (
     is_journal,
     read_journal,
 )
-from harness.history.recorder import Recorder
-from harness.ops import Mop, Op, cas, read, write
+from harness.history.ops import Mop, Op, cas, read, write
+from harness.run.interpreter import Recorder
 from tests.support.few_seeds import few_examples
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -258,7 +258,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from harness.history.journal import JournalWriter
-from harness.ops import Op, write
+from harness.history.ops import Op, write
 journal = JournalWriter(Path(sys.argv[1]))
 index = 0
 while True:

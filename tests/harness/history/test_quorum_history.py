@@ -5,11 +5,11 @@ import pytest
 
 from checkers.exporters.edn import write_edn
 from checkers.importers.detect import open_source
-from harness.columns import LATER_COLUMNS
 from harness.errors import UserError
+from harness.history.columns import LATER_COLUMNS
 from harness.history.journal import JournalWriter, read_journal
+from harness.history.ops import Mop, Op, delete, page
 from harness.history.table import to_table, write_parquet
-from harness.ops import Mop, Op, delete, page
 
 LEVEL = {"mode": "LOCAL_QUORUM", "data_centre": "dc1", "replication": "dc1:3,dc2:3"}
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from harness.errors import UnwritableError
+from harness.history.ops import Op, write
 from harness.history.parts import write_history
 from harness.history.table import to_table
-from harness.ops import Op, write
 
 
 @pytest.mark.parametrize("part_rows", [1, 10])

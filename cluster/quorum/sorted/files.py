@@ -1,0 +1,170 @@
+"""Sorted files on the disk: written once, whole, and read block by block.
+
+A file is of no account until the manifest names it, and it is named only when it is durable (`live.py`). So a crash
+leaves no half file in use, and a file that is in use and doesn't check was damaged (G7).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+import msgspec
+
+from cluster.log.envelope import CorruptLog
+from cluster.log.paced import PacedFile
+from cluster.quorum.keys import place_of, token_at
+from cluster.quorum.partition_store import StoreStats
+from cluster.quorum.sorted.blocks import (
+    BlockPacker,
+    Chunk,
+    Footer,
+    PackedChunk,
+    Place,
+    ending,
+    read_block,
+    read_footer,
+    unpack,
+)
+from cluster.quorum.sorted.filters import may_hold
+from harness.ports.api import Disk
+
+_WRITE_BYTES = 1 << 18
+"""Blocks are written to the disk so many bytes at a time."""
+
+
+class FileRef(msgspec.Struct, frozen=True, array_like=True):
+    """A file as the manifest names it; the record of its footer begins at `footer_at` and ends at `size`."""
+
+    path: str
+    size: int
+    footer_at: int
+
+
+class SortedFile:
+    """One file that is in use, or was lately; made by `open_file` and by `FileWriter.finish`."""
+
+    def __init__(self, disk: Disk, ref: FileRef, footer: Footer, stats: StoreStats) -> None:
+        self._disk, self._stats, self.ref, self.footer = disk, stats, ref, footer
+        self._begins: list[Place] = [(place_of(entry.partition), entry.start) for entry in footer.blocks]
+        self._last = place_of(footer.last)
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks there are."""
+        return len(self._begins)
+
+    def begin(self, number: int) -> Place:
+        """Where a block begins."""
+        return self._begins[number]
+
+    def may_hold(self, place: bytes) -> bool:
+        """False only if nothing is known here of the partition at a place."""
+        if not self._begins[0][0] <= place <= self._last:
+            return False
+        return may_hold(self.footer.filter, token_at(place))
+
+    def first_block(self, low: Place) -> int:
+        """The block that holds what lies at a place, if any does."""
+        return max(bisect_right(self._begins, low) - 1, 0)
+
+    async def read(self, number: int) -> list[PackedChunk]:
+        """The chunks of a block; raises CorruptLog."""
+        entry = self.footer.blocks[number]
+        data = await read_part(self._disk, self.ref.path, entry.offset, entry.length)
+        self._stats.read_bytes += len(data)
+        try:
+            return read_block(data)
+        except (CorruptLog, msgspec.MsgspecError) as error:
+            raise CorruptLog(f"{self.ref.path}: the block at {entry.offset}: {error}") from error
+
+
+class FileCursor:
+    """Goes through a file's chunks from `low` to `high` (`cluster.quorum.sorted.merging.Cursor`)."""
+
+    def __init__(self, file: SortedFile, low: Place, high: Place) -> None:
+        self._file, self._low, self._high = file, low, high
+        self._block = file.first_block(low)
+        self._chunks: list[PackedChunk] = []
+        self._at = 0
+        self.place: bytes | None = None
+        self.chunk: Chunk | None = None
+
+    async def advance(self) -> None:
+        """Go to the next chunk, reading a block if it is in none that was read; raises CorruptLog."""
+        while await self._fill():
+            packed = self._chunks[self._at]
+            place = place_of(packed.partition)
+            if (place, packed.start) >= self._high:
+                break
+            self._at += 1
+            self.place, self.chunk = place, unpack(packed)
+            return
+        self.place = self.chunk = None
+
+    async def _fill(self) -> bool:
+        """Whether there is a chunk at `_at`, maybe of a block that is read now."""
+        if self._at < len(self._chunks):
+            return True
+        if self._block >= self._file.blocks or self._file.begin(self._block) >= self._high:
+            return False
+        self._chunks = await self._file.read(self._block)
+        self._at = bisect_right(self._chunks, self._low, key=ending)
+        self._block += 1
+        return await self._fill()
+
+
+class FileWriter:
+    """Writes one file from chunks that come in order, below a pace; `paced` is where, and makes it durable."""
+
+    def __init__(self, disk: Disk, paced: PacedFile, packer: BlockPacker, stats: StoreStats) -> None:
+        self._disk, self._paced, self._packer, self._stats = disk, paced, packer, stats
+        self._blocks: list[bytes] = []
+        self._bytes = 0
+
+    async def add(self, chunk: Chunk) -> None:
+        """Take the next chunk; others run meanwhile. While the disk is full it waits."""
+        await self._write(self._packer.add(chunk))
+
+    async def finish(self) -> SortedFile | None:
+        """The file, durable; None, and nothing on the disk, if there was nothing to write."""
+        await self._write(self._packer.finish())
+        if self._packer.empty:
+            return None
+        footer, record = self._packer.footer()
+        footer_at = self._packer.size
+        self._blocks.append(record)
+        await self._flush()
+        await self._paced.sync()
+        ref = FileRef(self._paced.path, footer_at + len(record), footer_at)
+        return SortedFile(self._disk, ref, footer, self._stats)
+
+    async def _write(self, blocks: Iterable[bytes]) -> None:
+        for block in blocks:
+            self._blocks.append(block)
+            self._bytes += len(block)
+            if self._bytes >= _WRITE_BYTES:
+                await self._flush()
+
+    async def _flush(self) -> None:
+        data, self._blocks, self._bytes = b"".join(self._blocks), [], 0
+        await self._paced.append(data)
+        self._stats.written_bytes += len(data)
+
+
+async def open_file(disk: Disk, ref: FileRef, stats: StoreStats) -> SortedFile:
+    """A file that the manifest names; raises CorruptLog, OtherVersion."""
+    data = await read_part(disk, ref.path, ref.footer_at, ref.size - ref.footer_at)
+    stats.read_bytes += len(data)
+    try:
+        return SortedFile(disk, ref, read_footer(data), stats)
+    except (CorruptLog, msgspec.MsgspecError) as error:
+        raise CorruptLog(f"{ref.path}: the footer: {error}") from error
+
+
+async def read_part(disk: Disk, path: str, offset: int, length: int) -> bytes:
+    """Bytes of a file that must be there; raises CorruptLog."""
+    try:
+        return await disk.read_at(path, offset, length)
+    except FileNotFoundError as error:
+        raise CorruptLog(f"{path}: the file is missing") from error

@@ -1,0 +1,131 @@
+"""A load that goes on past its time until it has brought what a verdict needs, for as long as that may take.
+
+Far regions, slow elections and faults that wait for a state make a time limit that suffices in most worlds too short in
+some. What decides is only what was done and seen, never what it was like: it can't hide a finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from msgspec.structs import replace
+
+from harness.generators import any_of, clients, nemesis, stagger
+from harness.generators.core import DONE, Context, Generator, Pending, Source, Step, lift, nanos
+from harness.history.ops import Op
+from harness.run.spec import Test
+from harness.verdict.adequacy import LEAST_SUCCESSES, Floors, fault_shortfall
+from harness.verdict.faults import FaultLog, kinds_of
+
+_UNSET_NS = -1
+
+
+class WantedFaults(msgspec.Struct, frozen=True):
+    """The kinds of faults that were asked for, and what `told` of them so far; `lacking` are those that would fall
+    below a floor if nothing more came: never observed, in effect for too small a share of the time asked, aimed at
+    roles that nobody held. What still lasts is not counted."""
+
+    kinds: tuple[str, ...] = ()
+    floors: Floors = Floors()
+    told: FaultLog = FaultLog()
+    lacking: tuple[str, ...] = ()
+
+    def after(self, event: Op) -> WantedFaults:
+        """What is wanted when this event has come."""
+        told = self.told.after(event)
+        if told is self.told:
+            return self
+        known, touched = told.known, kinds_of(event)
+        lacking = tuple(
+            kind
+            for kind in self.kinds
+            if (any(fault_shortfall(kind, known, self.floors)) if kind in touched else kind in self.lacking)
+        )
+        return replace(self, told=told, lacking=lacking)
+
+
+def wanted_faults(kinds: tuple[str, ...], floors: Floors) -> WantedFaults:
+    """What is wanted of these kinds, of which nothing is told yet."""
+    return WantedFaults(kinds, floors, lacking=kinds)
+
+
+class WantedEvidence(msgspec.Struct, frozen=True):
+    """What is still to come: of `faults`, successes by `f`, and a rate of them.
+
+    `ok` successes have come so far. A load in which nothing ever succeeds is not waited for: its verdict is known.
+    """
+
+    faults: WantedFaults = WantedFaults()
+    successes: Mapping[str, int] = {}
+    rate_hz: float = 0.0
+    ok: int = 0
+
+    def after(self, event: Op) -> WantedEvidence:
+        """What is wanted when this event has come."""
+        if event.process < 0:
+            faults = self.faults.after(event)
+            return self if faults is self.faults else replace(self, faults=faults)
+        if event.type != "ok":
+            return self
+        left = self.successes.get(event.f)
+        if left is None:
+            return replace(self, ok=self.ok + 1)
+        others = {f: count for f, count in self.successes.items() if f != event.f}
+        successes = {**others, event.f: left - 1} if left > 1 else others
+        return replace(self, successes=successes, ok=self.ok + 1)
+
+    def waited_for(self, load_s: float) -> bool:
+        """Whether a load that has lasted so long should go on."""
+        return self.ok > 0 and (bool(self.faults.lacking) or bool(self.successes) or self.ok < self.rate_hz * load_s)
+
+
+def wanted(fs: tuple[str, ...], kinds: tuple[str, ...], floors: Floors, rate_hz: float | None) -> WantedEvidence:
+    """What a load with these floors is to bring that comes with time: shares of what was asked do not."""
+    successes = dict.fromkeys(fs, LEAST_SUCCESSES) if floors.each_f else {}
+    return WantedEvidence(wanted_faults(kinds, floors), successes, floors.rate * (rate_hz or 0.0))
+
+
+def load_of(test: Test) -> Generator:
+    """The load of a run: its clients' work at its rate, and its faults, for its time and up to `extra_s` more."""
+    work = test.generator if test.rate_hz is None else stagger(test.seed, test.rate_hz, test.generator)
+    source = clients(work)
+    if test.nemesis_generator is not None:
+        source = any_of(source, nemesis(test.nemesis_generator))
+    lacking = wanted(test.fs, test.requested_faults, test.floors, test.rate_hz)
+    return until_seen(test.time_limit_s, test.extra_s, lacking, source)
+
+
+class UntilSeen(msgspec.Struct, frozen=True):
+    """Nothing after `span_ns`, or once what is wanted has come, but for that it goes on for `extra_ns` at most."""
+
+    inner: Generator
+    wanted: WantedEvidence
+    span_ns: int
+    extra_ns: int
+    began_ns: int = _UNSET_NS
+
+    def step(self, context: Context) -> Step:
+        began_ns = context.time_ns if self.began_ns == _UNSET_NS else self.began_ns
+        load_ns, until_ns = context.time_ns - began_ns, began_ns + self.span_ns
+        if load_ns >= self.span_ns:
+            until_ns += self.extra_ns
+            if context.time_ns >= until_ns or not self.wanted.waited_for(load_ns / 1e9):
+                return DONE
+        op, after = self.inner.step(context)
+        if op is None or after is None:
+            return op, None
+        if isinstance(op, Pending):
+            op = op.before(until_ns)
+        if after is self.inner and began_ns == self.began_ns:
+            return op, self
+        return op, replace(self, inner=after, began_ns=began_ns)
+
+    def update(self, context: Context, event: Op) -> Generator:
+        inner, left = self.inner.update(context, event), self.wanted.after(event)
+        return self if inner is self.inner and left is self.wanted else replace(self, inner=inner, wanted=left)
+
+
+def until_seen(span_s: float, extra_s: float, lacking: WantedEvidence, source: Source) -> Generator:
+    """The source for so many seconds, and up to `extra_s` more while something is lacking."""
+    return UntilSeen(lift(source), lacking, nanos(span_s), nanos(extra_s))

@@ -1,0 +1,209 @@
+"""The facts of a saved run, loaded from its directory, also when the harness was killed in mid-run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from harness.errors import UserError
+from harness.history.journal import read_journal
+from harness.history.rundir import RunDir
+from harness.history.summary import (
+    HistorySummary,
+    served_in_events,
+    served_in_parquet,
+    summarise_events,
+    summarise_parquet,
+)
+from harness.ports.api import node_of
+from harness.protocols import InvariantsRecord
+from harness.verdict.adequacy import KEY_ASKED_OFTEN, Floors, NodesAsked, WorkDone
+from harness.verdict.failures import HarnessFailure
+from harness.verdict.faults import Fault, faults_of
+from harness.verdict.leaderships import Leadership
+from harness.verdict.recovery import (
+    Hurt,
+    open_seconds,
+    overlapping,
+    recoveries,
+    unmet_kinds,
+    used_instances,
+    used_nodes,
+)
+from harness.verdict.run_seal import broken_seal
+from harness.verdict.run_verdict import Facts, Recovery, RunVerdict, conclude
+
+EACH_NODE = "each-node"
+"""The phase in which final reads go to each node in turn."""
+
+
+class RunRecord(msgspec.Struct, frozen=True):
+    """`run.json`: what was asked. `options` is all that the command line gave, to run it again, `world` the
+    keys and values of the simulated world. `watched` says that invariants were to be checked, so that a run whose
+    record of them is gone is not taken for one that broke none; `serving_nodes` are those that final reads went to one
+    by one, `shards` the groups that keys are spread over, `logs_left` where the nodes' logs are if the harness was
+    killed, `unpromised` why the database may break what a model judges with no fault of its code."""
+
+    name: str
+    workload: str
+    fs: tuple[str, ...]
+    concurrency: int
+    time_limit_s: float
+    rate_hz: float | None
+    floors: Floors
+    recovery_budget_s: float
+    requested_faults: tuple[str, ...]
+    final_reads: bool
+    environment: str
+    database: str
+    options: dict[str, Any]
+    started: str
+    provenance: dict[str, Any]
+    world: dict[str, Any] = {}
+    watched: bool = False
+    serving_nodes: tuple[str, ...] = ()
+    shards: int = 1
+    logs_left: str = ""
+    unpromised: dict[str, str] = {}
+
+
+class OutcomeRecord(msgspec.Struct, frozen=True):
+    """`outcome.json`: what the run went through. `stages` are (name, begin, end) in ns since the run began, as is
+    `history_start_ns`, the zero of the history's times."""
+
+    recovery: Recovery
+    load_s: float
+    interrupted: bool
+    failures: tuple[HarnessFailure, ...]
+    stages: tuple[tuple[str, int, int], ...]
+    history_start_ns: int
+
+
+def load_facts(rundir: RunDir, outcome: OutcomeRecord | None = None) -> Facts:
+    """The facts of a run; raises UserError, naming the file, for what can't be read.
+
+    `outcome` is what the run itself knows while it lasts; without, it is read from where the run saved it.
+    """
+    record = read_record(rundir)
+    if outcome is None:
+        outcome = _convert(rundir.read_json(rundir.outcome_json), OutcomeRecord | None, rundir, "outcome.json")
+    summary = load_summary(rundir)
+    ended = outcome is not None
+    recovery = outcome.recovery if outcome else Recovery(None, record.recovery_budget_s)
+    done = WorkDone(
+        fs=record.fs,
+        counts=summary.of_phase("main"),
+        load_s=outcome.load_s if outcome else summary.ends_ns.get("main", 0) / 1e9,
+        rate_hz=record.rate_hz,
+        keys=summary.keys_of_phase("main", KEY_ASKED_OFTEN),
+        keys_in_all=len(summary.keys.get("main", {})),
+        groups=summary.groups_of_phase("main", record.shards),
+        final_counts=summary.types_of_phase("final") if record.final_reads else None,
+        final_keys=summary.answered_again("main", "final") if record.final_reads else None,
+        each_node=_each_node(record, summary),
+        served=_served(record, summary),
+        time_limit_s=record.time_limit_s,
+    )
+    return Facts(
+        done=done,
+        floors=record.floors,
+        requested_faults=record.requested_faults,
+        faults=load_faults(rundir),
+        recovery=recovery,
+        failures=outcome.failures if outcome else (),
+        interrupted=outcome.interrupted if outcome else False,
+        ended=ended,
+        logs_left=record.logs_left,
+        unsealed=broken_seal(rundir) if ended else (),
+        hurt=_hurt(rundir, record, summary, done.load_s),
+        invariants=load_invariants(rundir) or (InvariantsRecord({}) if record.watched else None),
+        unpromised=record.unpromised,
+    )
+
+
+def _hurt(rundir: RunDir, record: RunRecord, summary: HistorySummary, load_s: float) -> Hurt | None:
+    """What the faults did to clients; None in a run without any."""
+    faults = load_faults(rundir)
+    if not faults:
+        return None
+    end_ns = int(load_s * 1e9)
+    if rundir.history_parquet.exists():
+        served = served_in_parquet(rundir.history_parquet, "main", record.shards, end_ns)
+    else:
+        served = served_in_events(read_journal(rundir.journal), "main", record.shards, end_ns)
+    answered = {node_of(name) for name, (_, ok) in summary.nodes.get("main", {}).items() if ok}
+    used = used_nodes(answered, load_leaderships(rundir))
+    return Hurt(
+        len(served.ok),
+        overlapping(served, faults, end_ns),
+        *used_instances(faults, record.serving_nodes, used),
+        recoveries(served, faults, record.shards, end_ns),
+        *open_seconds(served, faults, end_ns),
+        unmet_kinds(served, faults, end_ns),
+    )
+
+
+def _each_node(record: RunRecord, summary: HistorySummary) -> NodesAsked | None:
+    if not (record.final_reads and record.serving_nodes):
+        return None
+    reads = summary.nodes.get(EACH_NODE, {})
+    keys = summary.keys_of_phase(EACH_NODE, often=1) or (0, 0)
+    return NodesAsked({name: reads.get(name, (0, 0)) for name in record.serving_nodes}, keys)
+
+
+def _served(record: RunRecord, summary: HistorySummary) -> int | None:
+    """How many operations of the load say that a node which serves them answered; None where none has to."""
+    if not record.serving_nodes:
+        return None
+    nodes = summary.nodes.get("main", {})
+    return sum(ok for name, (_, ok) in nodes.items() if node_of(name) in record.serving_nodes)
+
+
+def read_record(rundir: RunDir) -> RunRecord:
+    """What was asked of the run; raises UserError."""
+    record: RunRecord = _convert(rundir.read_json(rundir.run_json), RunRecord, rundir, "run.json")
+    return record
+
+
+def load_summary(rundir: RunDir) -> HistorySummary:
+    """Counts from the table if there is one, else from the sealed prefix of the journal."""
+    if rundir.history_parquet.exists():
+        return summarise_parquet(rundir.history_parquet)
+    return summarise_events(read_journal(rundir.journal))
+
+
+def load_faults(rundir: RunDir) -> tuple[Fault, ...]:
+    """From `faults.json` if it is there, else from the journal."""
+    saved = rundir.read_json(rundir.faults_json)
+    if saved is not None:
+        faults: tuple[Fault, ...] = _convert(saved, tuple[Fault, ...], rundir, "faults.json")
+        return faults
+    return faults_of(read_journal(rundir.journal))
+
+
+def load_leaderships(rundir: RunDir) -> tuple[Leadership, ...]:
+    """From `leaders.json`; none if the run saved none."""
+    saved = rundir.read_json(rundir.leaders_json)
+    led: tuple[Leadership, ...] = _convert(saved or (), tuple[Leadership, ...], rundir, "leaders.json")
+    return led
+
+
+def load_invariants(rundir: RunDir) -> InvariantsRecord | None:
+    """From `invariants.json`; None if the run saved none."""
+    saved = rundir.read_json(rundir.invariants_json)
+    record: InvariantsRecord | None = _convert(saved, InvariantsRecord | None, rundir, "invariants.json")
+    return record
+
+
+def conclude_run(rundir: RunDir, checkers: Mapping[str, Any], outcome: OutcomeRecord | None = None) -> RunVerdict:
+    """The verdict on a saved run, from its facts (see `load_facts`) and its checkers' verdicts."""
+    return conclude(load_facts(rundir, outcome), checkers)
+
+
+def _convert(value: Any, type: Any, rundir: RunDir, name: str) -> Any:
+    try:
+        return msgspec.convert(value, type)
+    except msgspec.ValidationError as error:
+        raise UserError(f"{rundir.path / name} is not what a run of this version saves: {error}.") from error

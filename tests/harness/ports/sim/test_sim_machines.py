@@ -1,0 +1,263 @@
+"""What sets machines of a simulated world apart: clocks that go wrong within bounds, slow processors, bad disks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+
+from harness.ports.api import DiskFull, Ports
+from harness.ports.machines import ProcessState
+from harness.ports.sim import DiskOptions, MachineOptions, SimNode, World
+from harness.ports.sim.clock import EPOCH_NS, ClockOptions
+from harness.ports.sim.worlds import BEYOND_BOUND, ClockBounds, PhysicalWorld
+
+MS, SECOND = 10**6, 10**9
+ROLES = (("m1", "m2", "m3"), ("t1", "t2", "t3", "t4", "t5"))
+BOUNDS = ClockBounds(0.01, 500 * MS)
+
+
+def offsets(options: ClockOptions, seed: int, seconds: int = 120) -> list[int]:
+    """How wrong the wall clock of a machine is, each second."""
+
+    async def main() -> list[int]:
+        found = []
+        for _ in range(seconds):
+            found.append(node.clock.wall_ns() - EPOCH_NS - world.loop.now_ns)
+            await asyncio.sleep(1)
+        return found
+
+    with World(seed, machines={"a": MachineOptions(options)}) as world:
+        node = world.node("a")
+        return world.run(main())
+
+
+def test_a_wandering_clock_stays_within_its_bound_and_moves() -> None:
+    for seed in range(20):
+        found = offsets(ClockOptions(wander_ns=200 * MS), seed)
+        assert max(map(abs, found)) <= 200 * MS
+        assert len(set(found)) > 50
+        assert all(abs(after - before) <= 11 * MS for before, after in pairwise(found))
+
+
+def test_large_jumps_are_jumped_back() -> None:
+    for seed in range(20):
+        found = offsets(ClockOptions(wander_ns=100 * MS, jump_ns=5 * SECOND), seed)
+        out = [abs(offset) > 100 * MS for offset in found]
+        assert not all(out[-20:])
+        assert max(map(abs, found)) <= 5 * SECOND
+    assert any(abs(offset) > SECOND for seed in range(5) for offset in offsets(ClockOptions(jump_ns=5 * SECOND), seed))
+
+
+def test_how_often_the_clock_is_read_changes_nothing() -> None:
+    options = ClockOptions(wander_ns=200 * MS, jump_ns=SECOND)
+
+    async def main(world: World, pause_s: float) -> int:
+        clock = world.node("a").clock
+        while world.loop.now_ns < 60 * SECOND:
+            await asyncio.sleep(pause_s)
+            clock.wall_ns()
+        return clock.wall_ns()
+
+    found = set()
+    for pause_s in (0.5, 1.0, 20.0, 60.0):
+        with World(3, machines={"a": MachineOptions(options)}) as world:
+            found.add(world.run(main(world, pause_s)))
+    assert len(found) == 1
+
+
+def test_clocks_keep_the_declared_bounds_unless_told_otherwise() -> None:
+    for seed in range(50):
+        within = PhysicalWorld(drift="within", wall="within", jumps="within").machines(seed, ROLES, BOUNDS)
+        beyond = PhysicalWorld(drift="beyond", jumps="beyond").machines(seed, ROLES, BOUNDS)
+        clocks = [options.clock for options in within.values() if options.clock is not None]
+        assert len(clocks) == 8
+        assert all(abs(clock.drift) <= 0.01 for clock in clocks)
+        assert all(2 * max(clock.wander_ns, clock.jump_ns) <= 500 * MS for clock in clocks)
+        assert any(abs(options.clock.drift) > 0.01 for options in beyond.values() if options.clock is not None)
+        assert all(options.clock.jump_ns > 500 * MS for options in beyond.values() if options.clock is not None)
+    assert BEYOND_BOUND["within"] < 1 < BEYOND_BOUND["beyond"]
+
+
+def test_one_machine_of_each_role_is_worse_off() -> None:
+    world = PhysicalWorld(fsync_hang=0.5, bit_flips=0.5, slow_step_us=100, step_us=10)
+    chosen = set()
+    for seed in range(40):
+        made = world.machines(seed, ROLES, BOUNDS)
+        for names in ROLES:
+            (worse,) = (name for name in names if made[name].step_ns == 100_000)
+            chosen.add(worse)
+            for name in names:
+                disk = made[name].disk
+                assert disk is not None and (disk.hang, disk.flip) == ((0.5, 0.5) if name == worse else (0, 0))
+                assert made[name].step_ns == (100_000 if name == worse else 10_000)
+    assert chosen == {name for names in ROLES for name in names}
+
+
+# ---- slow processors ----
+
+
+def play(main: Callable[[World, SimNode], object], options: MachineOptions, seed: int = 1) -> None:
+    with World(seed, machines={"a": options}) as world:
+        world.run(main(world, world.node("a")))  # type: ignore[arg-type]
+        assert world.errors == [] and world.node("a").errors == []
+
+
+async def count_steps(ports: Ports, done: list[int], steps: int) -> None:
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    done.append(ports.clock.monotonic_ns())
+
+
+def test_steps_take_time_and_wait_for_each_other() -> None:
+    async def main(world: World, node: SimNode) -> None:
+        done: list[int] = []
+
+        async def program(ports: Ports) -> None:
+            both = [asyncio.create_task(count_steps(ports, done, 100)) for _ in range(2)]
+            await asyncio.gather(*both)
+
+        node.start(program)
+        await node.wait_dead()
+        assert len(done) == 2 and min(done) >= 200 * MS - 2 * MS and max(done) <= 210 * MS
+
+    play(main, MachineOptions(step_ns=MS))
+
+
+def test_a_slow_machine_can_be_paused_resumed_and_killed() -> None:
+    async def main(world: World, node: SimNode) -> None:
+        beats: list[int] = []
+
+        async def program(ports: Ports) -> None:
+            while True:
+                beats.append(world.loop.now_ns)
+                await ports.clock.sleep(0.01)
+
+        node.start(program)
+        await asyncio.sleep(0.1)
+        node.pause()
+        assert node.state is ProcessState.PAUSED
+        seen = len(beats)
+        await asyncio.sleep(1)
+        assert len(beats) == seen > 3
+        node.resume()
+        assert node.state is ProcessState.RUNNING
+        await asyncio.sleep(0.1)
+        assert len(beats) > seen + 3
+        node.kill()
+        seen = len(beats)
+        await asyncio.sleep(1)
+        assert len(beats) == seen and node.state is ProcessState.DEAD
+        node.start(program)
+        await asyncio.sleep(0.1)
+        assert len(beats) > seen
+
+    play(main, MachineOptions(step_ns=MS))
+
+
+def test_messages_queue_at_a_slow_machine() -> None:
+    async def main(world: World, node: SimNode) -> None:
+        heard: list[int] = []
+
+        async def program(ports: Ports) -> None:
+            async def on_call(_peer: object, request: bytes) -> bytes:
+                return request
+
+            await ports.network.listen("a:1", on_call, lambda _peer, _message: heard.append(world.loop.now_ns))
+            await asyncio.Event().wait()
+
+        node.start(program)
+        client = world.harness_ports("c").network
+        await asyncio.sleep(0.1)
+        for _ in range(20):
+            client.notify("a:1", b"x")
+        await asyncio.sleep(1)
+        assert len(heard) == 20
+        assert all(after - before >= 10 * MS for before, after in pairwise(heard))
+        assert await client.call("a:1", b"?", 1.0) == b"?"
+
+    play(main, MachineOptions(step_ns=10 * MS))
+
+
+# ---- bad disks ----
+
+
+def test_a_hanging_disk_ends_nothing_until_it_is_back() -> None:
+    async def main(world: World, node: SimNode) -> None:
+        ends: list[int] = []
+
+        async def program(ports: Ports) -> None:
+            async def sync(name: str) -> None:
+                await ports.disk.append(name, b"x")
+                await ports.disk.fsync(name)
+                ends.append(world.loop.now_ns)
+
+            await asyncio.gather(*(sync(f"f{number}") for number in range(5)))
+
+        node.start(program)
+        await node.wait_dead()
+        assert len(ends) == 5 and min(ends) >= 2 * SECOND and max(ends) <= 2 * SECOND + 10 * MS
+
+    play(main, MachineOptions(disk=DiskOptions(hang=1.0, episode_ns=(2 * SECOND, 2 * SECOND))))
+
+
+async def appended(ports: Ports, count: int) -> list[bool]:
+    """Whether the disk had room for each of so many appends, a hundred in a second."""
+    tries = []
+    for _ in range(count):
+        try:
+            await ports.disk.append("f", b"x")
+            tries.append(True)
+        except DiskFull:
+            tries.append(False)
+        await ports.clock.sleep(0.01)
+    return tries
+
+
+def test_a_disk_is_full_for_a_while() -> None:
+    async def main(world: World, node: SimNode) -> None:
+        tries: list[bool] = []
+
+        async def program(ports: Ports) -> None:
+            tries.extend(await appended(ports, 3000))
+
+        node.start(program)
+        await node.wait_dead()
+        refused = tries.count(False)
+        assert 0 < refused < len(tries) == 3000 and refused % 100 <= 5, "each episode is a second of a hundred tries"
+
+    play(main, MachineOptions(disk=DiskOptions(fill=0.005, episode_ns=(SECOND, SECOND))))
+
+
+def test_a_disk_that_is_always_written_to_has_room_half_of_the_time() -> None:
+    """With odds for each write alone it was full again at once: its node had no replica for the rest of a run."""
+
+    async def main(world: World, node: SimNode) -> None:
+        tries: list[bool] = []
+
+        async def program(ports: Ports) -> None:
+            tries.extend(await appended(ports, 2000))
+
+        node.start(program)
+        await node.wait_dead()
+        assert 900 < tries.count(True) < 1200
+
+    play(main, MachineOptions(disk=DiskOptions(fill=1.0, episode_ns=(SECOND, SECOND))))
+
+
+@pytest.mark.parametrize("odds", [0.0, 1.0])
+def test_a_crash_flips_one_synced_bit_when_asked(odds: float) -> None:
+    async def main(world: World, node: SimNode) -> None:
+        async def program(ports: Ports) -> None:
+            await ports.disk.append("f", bytes(100))
+            await ports.disk.fsync("f")
+            await asyncio.Event().wait()
+
+        node.start(program)
+        await asyncio.sleep(1)
+        node.kill()
+        assert sum(byte.bit_count() for byte in node.disk.peek("f")) == odds
+
+    play(main, MachineOptions(disk=DiskOptions(flip=odds)))
