@@ -29,9 +29,9 @@ from checkers.catalog.schemas import schema_findings
 from checkers.catalog.search import STUCK, UNDECIDED, SearchAnswer, search
 from checkers.columns.codes import NEVER
 from checkers.engines.api import Engine
-from checkers.engines.flows import find, run_flow
+from checkers.engines.flows import run_flow
 from checkers.explain.conclude import conclude
-from checkers.findings import NO_KEY, Finding, Findings, counted, merged
+from checkers.findings import NO_KEY, Finding, Findings, earliest, merged
 from checkers.linearizability.registers.judge import as_asked, concluded
 from checkers.options import CheckOptions
 from checkers.settings import int_setting
@@ -83,10 +83,13 @@ def judged(calls: list[Call], explain: int, budget_ns: int, most_work: int) -> F
         found, work = list(_stuck(answer)), answer.work
         if answer.word == UNDECIDED:
             doubts = (f"The search for an order of {len(calls)} operations was given up after {work} steps.",)
-    return counted(
-        found,
-        explain,
-        ops=len(shapes),
+    counts: dict[str, int] = {}
+    for finding in found:
+        counts[finding.anomaly] = counts.get(finding.anomaly, 0) + 1
+    return Findings(
+        len(shapes),
+        counts=counts,
+        kept=earliest(found, explain),
         reasons=doubts,
         figures=_figures(calls) | {"answered": sum(call.complete != NEVER for call in shapes), "steps": work},
     )
@@ -133,7 +136,7 @@ def judge_catalog(source: Source, engine: Engine, options: CheckOptions) -> Verd
     """Whether the catalog behaved as one linearizable object; unknown if no operation is of a catalog."""
     budget_s = int_setting(options, "ddl-budget") or DDL_BUDGET_S
     flow = CatalogFlow(options.explain, budget_s * 1_000_000_000, int(options.time_limit_s * _STEPS_PER_S))
-    part = find(engine, source, flow, expanded=EXPANDED)
+    part = run_flow(engine, source, flow, partial(merged, explain=options.explain), expanded=EXPANDED)
     doubts: tuple[str, ...] = ()
     if not part.ops:
         doubts = ("No operation of the history is of a catalog.",)

@@ -146,11 +146,6 @@ def group_starts(columns: Sequence[Any]) -> Ints:
     return np.flatnonzero(changes)
 
 
-def group_numbers(starts: Ints, rows: int) -> Ints:
-    """Of each of the rows, the number of its group."""
-    return np.repeat(np.arange(len(starts)), np.diff(np.append(starts, rows)))
-
-
 def key_at(table: pa.Table, row: int) -> Key:
     """The object that a flat row is about."""
     return Key.of(table.column(name)[row].as_py() for name in OBJECT)

@@ -56,13 +56,6 @@ class Flow(Protocol[P_co]):
         """What the kernel finds in whole groups, sorted; the table may be empty."""
 
 
-class FindingFlow(Flow[Findings], Protocol):
-    """A flow whose kernel finds anomalies, and keeps `explain` of each class."""
-
-    @property
-    def explain(self) -> int: ...
-
-
 @dataclass(frozen=True, slots=True)
 class BatchFlow(Generic[P]):
     """A flow without groups: the kernel judges the history's own columns batch by batch; `combine` makes one of several
@@ -112,11 +105,19 @@ def run_flow(
     return engine.run(_OfGroups(source, flow, combine, whole, least_buckets, expanded))
 
 
-def find(
-    engine: Engine, source: Source, flow: FindingFlow, *, whole: bool = False, expanded: int = EXPANDED
+def findings_of(
+    engine: Engine,
+    source: Source,
+    flow: Flow[Findings],
+    explain: int,
+    *,
+    whole: bool = False,
+    least_buckets: int = 1,
+    expanded: int = EXPANDED,
 ) -> Findings:
-    """What the kernel finds in all groups, merged; see `run_flow`."""
-    return run_flow(engine, source, flow, partial(merged, explain=flow.explain), whole=whole, expanded=expanded)
+    """What a flow finds in all groups, with the `explain` earliest anomalies of each class; see `run_flow`."""
+    combine = partial(merged, explain=explain)
+    return run_flow(engine, source, flow, combine, whole=whole, least_buckets=least_buckets, expanded=expanded)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,16 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from checkers.columns.codes import INFO, NEVER, OK, UNSUPPORTED, Ints, unsupported
-from checkers.columns.rows import (
-    COLUMNS,
-    OBJECT,
-    column,
-    flat,
-    group_numbers,
-    group_starts,
-    read_mops,
-    read_operations,
-)
+from checkers.columns.rows import COLUMNS, OBJECT, column, flat, group_starts, read_mops, read_operations
 from checkers.columns.spans import spread
 from checkers.findings import Findings
 
@@ -68,24 +59,20 @@ def read_cells(batch: pa.RecordBatch, kinds: Mapping[str, int], listed: frozense
 
 @dataclass(frozen=True, slots=True)
 class CellFlow:
-    """See `Flow`: all that happened to one value of one object meets, in order of invocation. `prepare` may change the
-    rows before; an operation of none of the `kinds` is refused for the `problem`. The kernel is given the rows, and how
-    many anomalies of a class to keep."""
+    """See `Flow`: all that happened to one value of one object meets, in order of invocation. An operation of none of
+    the `kinds` is refused for the `problem`. The kernel takes the rows, and how many anomalies of a class to keep."""
 
     kinds: Mapping[str, int]
     problem: str
     kernel: Callable[[pa.Table, int], Findings]
     explain: int
-    listed: frozenset[int] = frozenset()
-    prepare: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
     columns: tuple[str, ...] = COLUMNS
     schema: pa.Schema = SCHEMA
     keys: tuple[str, ...] = _KEYS
     order: tuple[str, ...] = ("invoke",)
 
     def flatten(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        rows = read_cells(batch, self.kinds, self.listed)
-        return rows if self.prepare is None else self.prepare(rows)
+        return read_cells(batch, self.kinds)
 
     def judge(self, rows: pa.Table) -> Findings:
         problems = unsupported(column(rows, "invoke")[column(rows, "kind") == UNSUPPORTED], self.problem)
@@ -95,9 +82,9 @@ class CellFlow:
 
 
 def by_value(rows: pa.Table) -> tuple[Ints, Ints]:
-    """Where the rows of each value of each object begin, and which of these groups each row is of."""
+    """Where the rows of each value of each object begin, and the number of each row's group."""
     starts = group_starts([column(rows, name) for name in _KEYS])
-    return starts, group_numbers(starts, rows.num_rows)
+    return starts, np.repeat(np.arange(len(starts)), np.diff(np.append(starts, rows.num_rows)))
 
 
 def _strange(invoke: Any) -> pa.RecordBatch:

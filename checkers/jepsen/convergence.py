@@ -22,7 +22,7 @@ from checkers.columns.batches import Bools
 from checkers.columns.codes import FAIL, NEVER, NIL, OK
 from checkers.columns.rows import COLUMNS, OBJECT, column, flat, group_starts, key_at, read_mops, read_operations
 from checkers.engines.api import Engine
-from checkers.engines.flows import BatchFlow, find, run_batches
+from checkers.engines.flows import BatchFlow, run_batches, run_flow
 from checkers.explain.conclude import conclude, thing, whose
 from checkers.explain.speaker import Speaker, listed
 from checkers.findings import Finding, Findings, earliest, merged
@@ -144,7 +144,7 @@ def judge_convergence(source: Source, engine: Engine, options: CheckOptions) -> 
     course = run_batches(engine, source, BatchFlow((*COLUMNS, "phase"), _course, partial(merged, explain=0)))
     after = None if course.figures.get("final") else course.highest.get("last", -1)
     flow = ConvergenceFlow(after, bool(course.figures.get("appends")), options.explain)
-    part = find(engine, source, flow)
+    part = run_flow(engine, source, flow, partial(merged, explain=options.explain))
     doubts: tuple[str, ...] = ()
     if not part.figures.get("final_reads"):
         doubts = ("There are no final reads that succeeded.",)

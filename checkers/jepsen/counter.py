@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from checkers.columns.codes import FAIL, INFO, NEVER, OK, UNSUPPORTED, Ints, unsupported
-from checkers.columns.rows import COLUMNS, OBJECT, column, flat, group_numbers, group_starts, key_at
+from checkers.columns.rows import COLUMNS, OBJECT, column, flat, group_starts, key_at
 from checkers.engines.api import Engine
 from checkers.engines.flows import BatchFlow, leaves_cores_idle, run_batches, run_flow
 from checkers.explain.conclude import conclude, thing, who, whose
@@ -188,7 +188,7 @@ class CounterFlow:
         order of invocation, for reads that one operation begins and ends have the same bounds."""
         whole, invoke = column(rows, "whole"), column(rows, "invoke")
         begins, ends = begins[whole[begins]], ends[whole[ends]]
-        group = group_numbers(events.starts, rows.num_rows)
+        group = np.repeat(np.arange(len(events.starts)), np.diff(np.append(events.starts, rows.num_rows)))
         ends = ends[np.lexsort((invoke[ends], group[ends]))]
         low = bounds.done_rise[begins] + bounds.begun_fall[ends] + self.initial
         high = bounds.done_fall[begins] + bounds.begun_rise[ends] + self.initial

@@ -8,6 +8,7 @@ Whether what reads show was written at all is looked at key by key.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -18,10 +19,10 @@ from checkers.columns.codes import FAIL, OK, READ, UNSUPPORTED, WRITE, Ints, uns
 from checkers.columns.dense import together
 from checkers.columns.rows import COLUMNS, OBJECT, column, flat, group_starts, key_at, read_mops, read_operations
 from checkers.engines.api import Engine
-from checkers.engines.flows import find
+from checkers.engines.flows import run_flow
 from checkers.explain.conclude import conclude, who
 from checkers.explain.speaker import Speaker, listed
-from checkers.findings import Finding, Findings, Key, earliest
+from checkers.findings import Finding, Findings, Key, earliest, merged
 from checkers.jepsen.forks import GroupReads, count_forks, find_forks
 from checkers.options import CheckOptions
 from checkers.settings import int_setting
@@ -228,7 +229,7 @@ def _findings(rows: pa.Table, reads: GroupReads, number: int, explain: int) -> l
 
 def judge_long_fork(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     """No two reads of one group saw its writes in opposite orders."""
-    part = find(engine, source, LongForkFlow(options.explain))
+    part = run_flow(engine, source, LongForkFlow(options.explain), partial(merged, explain=options.explain))
     doubts = _illegal(source, part)
     if doubts:
         part = replace(part, counts={}, kept=())

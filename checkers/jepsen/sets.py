@@ -25,7 +25,6 @@ from checkers.columns.rows import (
     Operations,
     column,
     flat,
-    group_numbers,
     group_starts,
     key_at,
     read_mops,
@@ -250,7 +249,7 @@ def _flat_rows(found: SetRows, rows: Ints, kind: Any, value: Ints) -> pa.RecordB
 
 def _judge_objects(table: pa.Table, starts: Ints, finals: _Finals, explain: int) -> Findings:
     """What is wrong with the elements of sets that begin at `starts`; rows in order of set."""
-    objects = group_numbers(starts, table.num_rows)
+    objects = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, table.num_rows)))
     kind, value, outcome = column(table, "kind"), column(table, "value"), column(table, "outcome")
     invoke, complete = column(table, "invoke"), column(table, "complete")
     final, final_invoke, unread = finals

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -21,10 +22,10 @@ from checkers.columns.rows import (
     read_operations,
 )
 from checkers.engines.api import Engine
-from checkers.engines.flows import find
+from checkers.engines.flows import run_flow
 from checkers.explain.conclude import conclude, who
 from checkers.explain.speaker import Speaker, listed
-from checkers.findings import NO_KEY, Finding, Findings, Key, earliest
+from checkers.findings import NO_KEY, Finding, Findings, Key, earliest, merged
 from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.verdict import Verdict
@@ -158,7 +159,7 @@ def _structured(batch: pa.RecordBatch, operations: Operations, which: Ints) -> p
 def judge_unique_ids(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     """Every acknowledged id is unique; the verdict's details give the range of the integers among them."""
     flow = UniqueIdsFlow(len(source.dictionary), options.explain)
-    part = find(engine, source, flow)
+    part = run_flow(engine, source, flow, partial(merged, explain=options.explain))
     details = {"range": [part.lowest["id"], part.highest["id"]]} if part.lowest else {}
     few = part.figures.get("acknowledged", 0) < 2
     doubts = ("Fewer than two ids were given out, so nothing was compared.",) if few else ()
