@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from heapq import nsmallest
 from typing import Any, Final, NamedTuple
@@ -86,6 +87,12 @@ def earliest(findings: Iterable[Finding], explain: int) -> tuple[Finding, ...]:
         for name in sorted(by_class)
         for finding in nsmallest(explain, by_class[name], key=lambda f: (f.order, f.key, f.ops))
     )
+
+
+def counted(found: Iterable[Finding], explain: int, **others: Any) -> Findings:
+    """What a kernel found, counted by class, with the `explain` earliest of each; `others` are fields of `Findings`."""
+    every = list(found)
+    return Findings(counts=dict(Counter(finding.anomaly for finding in every)), kept=earliest(every, explain), **others)
 
 
 def merged(parts: Iterable[Findings], explain: int) -> Findings:

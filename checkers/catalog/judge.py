@@ -29,7 +29,7 @@ from checkers.engines.api import Engine
 from checkers.engines.flows import findings_of
 from checkers.explain.conclude import Say, conclude, whose
 from checkers.explain.speaker import Speaker, listed, opening
-from checkers.findings import NO_KEY, Finding, Findings, earliest
+from checkers.findings import NO_KEY, Finding, Findings, counted
 from checkers.linearizability.registers.judge import as_asked, concluded
 from checkers.options import CheckOptions, int_setting
 from checkers.source import Source
@@ -80,13 +80,10 @@ def judged(calls: list[Call], explain: int, budget_ns: int, most_work: int) -> F
         found, work = list(_stuck(answer)), answer.work
         if answer.word == UNDECIDED:
             doubts = (f"The search for an order of {len(calls)} operations was given up after {work} steps.",)
-    counts: dict[str, int] = {}
-    for finding in found:
-        counts[finding.anomaly] = counts.get(finding.anomaly, 0) + 1
-    return Findings(
-        len(shapes),
-        counts=counts,
-        kept=earliest(found, explain),
+    return counted(
+        found,
+        explain,
+        ops=len(shapes),
         reasons=doubts,
         figures=_figures(calls) | {"answered": sum(call.complete != NEVER for call in shapes), "steps": work},
     )

@@ -3,20 +3,37 @@ integers of any size: what importers intern because 64 bits or the reserved rang
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from checkers.columns.batches import OBJECT, SMALL, WIDE, flat, flat_schema, read_mops, read_operations, unknown_rows
-from checkers.columns.codes import INFO, NEVER, OK, UNSUPPORTED, Ints
+from checkers.columns.batches import (
+    COLUMNS,
+    OBJECT,
+    SMALL,
+    WIDE,
+    column,
+    flat,
+    flat_schema,
+    groups_of,
+    read_mops,
+    read_operations,
+    unknown_rows,
+)
+from checkers.columns.codes import INFO, NEVER, OK, UNSUPPORTED, Ints, unsupported
 from checkers.columns.dense import spread
+from checkers.findings import Findings
 from checkers.source import Source
 from harness.history.columns import FOREIGN_BASE
 
 SCHEMA: Final = flat_schema(OBJECT, kind=SMALL, value=WIDE, nil=SMALL, outcome=SMALL, invoke=WIDE, complete=WIDE)
 """`complete` is NEVER unless the operation is ok or failed; `nil` is 1 where the value (stored as 0) is nil."""
+
+
+_KEYS: Final = (*OBJECT, "nil", "value")
 
 
 def read_cells(batch: pa.RecordBatch, kinds: Mapping[str, int], listed: frozenset[int] = frozenset()) -> pa.RecordBatch:
@@ -42,6 +59,40 @@ def read_cells(batch: pa.RecordBatch, kinds: Mapping[str, int], listed: frozense
     columns["complete"] = np.where(operations.outcome[of] == INFO, NEVER, operations.complete[of])
     unknown = unknown_rows(SCHEMA, operations.invoke[operations.unfit & (operations.outcome == OK)])
     return pa.concat_batches([flat(SCHEMA, columns), unknown])
+
+
+@dataclass(frozen=True, slots=True)
+class CellFlow:
+    """See `Flow`: all that happened to one value of one object meets, in order of invocation. `prepare` may change the
+    rows of a batch; an operation of none of the `kinds` is refused for the `problem`. The kernel takes the rows, and
+    how many anomalies of a class to keep."""
+
+    kinds: Mapping[str, int]
+    problem: str
+    kernel: Callable[[pa.Table, int], Findings]
+    explain: int
+    listed: frozenset[int] = frozenset()
+    prepare: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
+    columns: tuple[str, ...] = COLUMNS
+    schema: pa.Schema = SCHEMA
+    keys: tuple[str, ...] = _KEYS
+    order: tuple[str, ...] = ("invoke",)
+
+    def flatten(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        rows = read_cells(batch, self.kinds, self.listed)
+        return rows if self.prepare is None else self.prepare(rows)
+
+    def judge(self, rows: pa.Table) -> Findings:
+        problems = unsupported(column(rows, "invoke")[column(rows, "kind") == UNSUPPORTED], self.problem)
+        if problems or not rows.num_rows:
+            return Findings(unsupported=problems)
+        return self.kernel(rows, self.explain)
+
+
+def by_value(rows: pa.Table) -> tuple[Ints, Ints]:
+    """Where the rows of each value of each object begin, and the number of each row's group."""
+    groups = groups_of([column(rows, name) for name in _KEYS])
+    return groups.starts, groups.of
 
 
 _SAFE: Final = 2.0**62

@@ -1,4 +1,4 @@
-"""Known bugs of the masters are found in containers too, each by the command that the README names for it."""
+"""Known bugs of the masters are found in containers too, each by the command of `flaws.md`."""
 
 from __future__ import annotations
 
