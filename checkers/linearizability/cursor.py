@@ -25,8 +25,6 @@ FULL: Final = 2
 STORE_FULL: Final = 3
 """... because there is no room for another state."""
 
-SET_FULL: Final = -1
-"""Instead of the work done: a set of configurations is full."""
 OUT_OF_WORK: Final = -2
 """Instead of the work done: the budget is spent."""
 NO_ROOM: Final = -3

@@ -17,7 +17,10 @@ import numpy.typing as npt
 from checkers.columns.codes import Ints
 from checkers.linearizability.cursor import DONE, PAUSED, STORE_FULL, next_key
 from checkers.linearizability.frontier import ConfigSet, grown
-from checkers.linearizability.registers.zones import INVALID, UNDECIDED, VALID
+
+VALID: Final = 0
+INVALID: Final = 1
+UNDECIDED: Final = 2
 
 MOST_SLOTS: Final = 4096
 """A key with more operations open at once is not searched."""

@@ -14,9 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.compiled import lean, lean_inline, make_record
-from checkers.linearizability.cursor import SET_FULL
 
 BUCKETS: Final = 1024
+
+SET_FULL: Final = -1
+"""Instead of the work done: a set of configurations is full."""
 
 Words = npt.NDArray[np.uint64]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +11,8 @@ from checkers.columns.codes import INFO, NEVER, NIL, OK, Ints
 from checkers.columns.dense import together
 from checkers.columns.mops import Columns
 from checkers.columns.spans import spread
+from checkers.compiled import kernel
 from checkers.linearizability.objects.built import Built, addresses_of, highest, lowest, make_ops, taken, without
-from checkers.linearizability.objects.inputs import MemberReads, last_without
 from checkers.linearizability.objects.kinds import (
     ADD,
     BAG,
@@ -192,3 +192,33 @@ def _member_slices(count: int, of: Ints, item: Ints) -> tuple[Ints, Ints, Ints]:
     order = np.lexsort((item, of))
     rows = np.arange(count)
     return np.searchsorted(of[order], rows), np.searchsorted(of[order], rows, "right"), item[order]
+
+
+class MemberReads(NamedTuple):
+    """By row: its invocation, and `items[first:last]`, the elements it shows if it is a read."""
+
+    invoke: Ints
+    first: Ints
+    last: Ints
+    items: Ints
+
+
+@kernel
+def last_without(reads, order, elements, present, late):
+    """For each of an object's `elements` the last invocation of a read of it that lacks the element, into `late`;
+    `order` are the object's reads by invocation, falling. `present` is room for a read of each element."""
+    undecided = elements.copy()
+    for at in range(order.shape[0]):
+        read = order[at]
+        for item in range(reads.first[read], reads.last[read]):
+            present[reads.items[item]] = read
+        # Reads come latest first, so the first that lacks an element is the last one: that element is decided.
+        left = 0
+        for place in range(undecided.shape[0]):
+            element = undecided[place]
+            if present[element] != read:
+                late[element] = reads.invoke[read]
+            else:
+                undecided[left] = element
+                left += 1
+        undecided = undecided[:left]

@@ -18,9 +18,9 @@ import numpy.typing as npt
 from checkers.columns.codes import NEVER
 from checkers.compiled import lean, lean_inline
 from checkers.linearizability.checkpoints import Checkpoints
-from checkers.linearizability.cursor import NO_ROOM, OUT_OF_WORK, SET_FULL, enough
+from checkers.linearizability.cursor import NO_ROOM, OUT_OF_WORK, enough
 from checkers.linearizability.events import EventSteps, over_keys
-from checkers.linearizability.frontier import ConfigSet, add, clear, has_bit, lowest, set_bit, unset_bit
+from checkers.linearizability.frontier import SET_FULL, ConfigSet, add, clear, has_bit, lowest, set_bit, unset_bit
 from checkers.linearizability.objects.foresight import (
     blocked,
     forgive,

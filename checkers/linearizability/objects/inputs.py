@@ -58,33 +58,3 @@ def project(touches, order, out):
             out[first, 0], out[first, 1], out[first, 2] = CAS, now, need
         else:
             out[first, 0], out[first, 1], out[first, 2] = (WRITE if writes else READ), now, NIL
-
-
-class MemberReads(NamedTuple):
-    """By row: its invocation, and `items[first:last]`, the elements it shows if it is a read."""
-
-    invoke: Ints
-    first: Ints
-    last: Ints
-    items: Ints
-
-
-@kernel
-def last_without(reads, order, elements, present, late):
-    """For each of an object's `elements` the last invocation of a read of it that lacks the element, into `late`;
-    `order` are the object's reads by invocation, falling. `present` is room for a read of each element."""
-    undecided = elements.copy()
-    for at in range(order.shape[0]):
-        read = order[at]
-        for item in range(reads.first[read], reads.last[read]):
-            present[reads.items[item]] = read
-        # Reads come latest first, so the first that lacks an element is the last one: that element is decided.
-        left = 0
-        for place in range(undecided.shape[0]):
-            element = undecided[place]
-            if present[element] != read:
-                late[element] = reads.invoke[read]
-            else:
-                undecided[left] = element
-                left += 1
-        undecided = undecided[:left]

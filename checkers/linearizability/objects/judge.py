@@ -15,7 +15,7 @@ from checkers.columns.mops import ADDRESS, Columns, MopProjection, unsupported_r
 from checkers.engines.api import Engine
 from checkers.engines.grouped import Sharing, judge_mops
 from checkers.findings import Finding, Findings, Key, refuse_unsupported
-from checkers.linearizability.driver import Budget
+from checkers.linearizability.driver import INVALID, UNDECIDED, VALID, Budget
 from checkers.linearizability.objects.build import ELEMENT, NIL_READ, build_mutex, build_queue, build_set
 from checkers.linearizability.objects.built import Built, RegisterProjections, lowest, only, sorted_rows, without
 from checkers.linearizability.objects.explain import explain_all
@@ -49,7 +49,6 @@ from checkers.linearizability.objects.set_registers import set_registers
 from checkers.linearizability.objects.string_registers import string_registers
 from checkers.linearizability.objects.strings import build_strings
 from checkers.linearizability.registers.judge import RegisterKernel
-from checkers.linearizability.registers.zones import INVALID, UNDECIDED, VALID
 from checkers.options import CheckOptions
 from checkers.settings import initial_setting
 from checkers.source import Interned, Source

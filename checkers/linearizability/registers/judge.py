@@ -25,14 +25,14 @@ from checkers.columns.projection import Projection
 from checkers.engines.api import Engine
 from checkers.explain.speaker import Narrow, about_key
 from checkers.findings import Finding, Findings, Key, merged, refuse_unsupported
-from checkers.linearizability.driver import Budget, SearchAnswers
+from checkers.linearizability.driver import INVALID, UNDECIDED, Budget, SearchAnswers
 from checkers.linearizability.registers.explain import explain_all
 from checkers.linearizability.registers.findings import NO_REGISTER, ZONE_ANOMALIES, zone_findings
 from checkers.linearizability.registers.linear import explain_stuck, search_prepared
 from checkers.linearizability.registers.prepare import prepare
 from checkers.linearizability.registers.split import RegisterSplit
 from checkers.linearizability.registers.stale import judge_stale
-from checkers.linearizability.registers.zones import INVALID, UNDECIDED, judge_zones
+from checkers.linearizability.registers.zones import judge_zones
 from checkers.options import CheckOptions
 from checkers.settings import initial_setting
 from checkers.source import Source

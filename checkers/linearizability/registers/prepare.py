@@ -11,7 +11,25 @@ from checkers.columns.codes import CAS, FAILED_CAS, FAILED_WRITE, NEVER, NIL, RE
 from checkers.columns.valuemap import insert, lookup, make_value_map, reset
 from checkers.compiled import kernel
 from checkers.linearizability.driver import widths
-from checkers.linearizability.registers.search import SearchOps
+
+
+class SearchOps(NamedTuple):
+    """Operations of many keys: as RegisterColumns, with values numbered within their key (0 is nil, `values[k]` many).
+
+    `order` lists each key's rows by completion; `last_use` is the event after which an indeterminate row is useless;
+    rows of a key that are `alike` do the same.
+    """
+
+    offsets: Ints
+    kind: npt.NDArray[np.uint8]
+    value: npt.NDArray[np.int32]
+    expected: npt.NDArray[np.int32]
+    invoke: Ints
+    complete: Ints
+    order: Ints
+    values: Ints
+    last_use: Ints
+    alike: Ints
 
 
 class Prepared(NamedTuple):

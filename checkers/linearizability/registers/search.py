@@ -24,32 +24,14 @@ import numpy.typing as npt
 from checkers.columns.codes import CAS, FAILED_CAS, NEVER, READ, WRITE
 from checkers.compiled import lean, lean_inline
 from checkers.linearizability.checkpoints import Checkpoints
-from checkers.linearizability.cursor import OUT_OF_WORK, SET_FULL, WIDER, enough
+from checkers.linearizability.cursor import OUT_OF_WORK, WIDER, enough
 from checkers.linearizability.events import EventSteps, over_keys
-from checkers.linearizability.frontier import ConfigSet, add, clear, has_bit, set_bit, unset_bit
+from checkers.linearizability.frontier import SET_FULL, ConfigSet, add, clear, has_bit, set_bit, unset_bit
+from checkers.linearizability.registers.prepare import SearchOps
 from checkers.linearizability.window import Window, close_slot, enter, free_slot, make_window, vacate
 
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
-
-
-class SearchOps(NamedTuple):
-    """Operations of many keys: as RegisterColumns, with values numbered within their key (0 is nil, `values[k]` many).
-
-    `order` lists each key's rows by completion; `last_use` is the event after which an indeterminate row is useless;
-    rows of a key that are `alike` do the same.
-    """
-
-    offsets: Ints
-    kind: npt.NDArray[np.uint8]
-    value: npt.NDArray[np.int32]
-    expected: npt.NDArray[np.int32]
-    invoke: Ints
-    complete: Ints
-    order: Ints
-    values: Ints
-    last_use: Ints
-    alike: Ints
 
 
 class Open(NamedTuple):

@@ -24,6 +24,7 @@ from checkers.columns.codes import CAS, FAILED_CAS, NEVER, NIL, READ, WRITE, Reg
 from checkers.columns.instances import Instances, record
 from checkers.columns.valuemap import ValueMap, insert, lookup, make_value_map, reset
 from checkers.compiled import lean
+from checkers.linearizability.driver import INVALID, UNDECIDED, VALID
 
 READ_OF_UNWRITTEN: Final = 0
 READ_BEFORE_WRITE: Final = 1
@@ -31,10 +32,6 @@ STALE_READ: Final = 2
 OVERLAPPING_CLUSTERS: Final = 3
 LOST_UPDATE: Final = 4
 CAS_CYCLE: Final = 5
-
-VALID: Final = 0
-INVALID: Final = 1
-UNDECIDED: Final = 2
 
 _OBSERVED: Final = 1
 _COUNTED: Final = 2

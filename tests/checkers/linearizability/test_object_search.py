@@ -13,10 +13,9 @@ from object_histories import OBJECTS, Call, columns, random_calls, texts_of
 from checkers.api import check, judge_source
 from checkers.columns.codes import NEVER
 from checkers.engines.local import LocalEngine
-from checkers.linearizability.driver import Budget
+from checkers.linearizability.driver import INVALID, UNDECIDED, VALID, Budget
 from checkers.linearizability.objects import search as object_search
 from checkers.linearizability.objects.judge import ObjectKernel, answers_of
-from checkers.linearizability.registers.zones import INVALID, UNDECIDED, VALID
 from checkers.made.objects import MODELS, ObjectShape, object_source
 from checkers.options import CheckOptions
 from checkers.source import Interned

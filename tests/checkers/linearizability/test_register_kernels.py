@@ -16,14 +16,14 @@ from checkers.columns.codes import CAS, FAILED_CAS, FAILED_WRITE, NEVER, NIL, RE
 from checkers.columns.instances import make_instances
 from checkers.linearizability import events
 from checkers.linearizability.checkpoints import Checkpoints
-from checkers.linearizability.driver import Budget
+from checkers.linearizability.driver import INVALID, UNDECIDED, VALID, Budget
 from checkers.linearizability.frontier import ConfigSet
 from checkers.linearizability.registers import linear, search
 from checkers.linearizability.registers.findings import ZONE_ANOMALIES
 from checkers.linearizability.registers.linear import explain_stuck, judge_search
 from checkers.linearizability.registers.prepare import prepare
 from checkers.linearizability.registers.stale import judge_stale
-from checkers.linearizability.registers.zones import INVALID, UNDECIDED, VALID, judge_zones
+from checkers.linearizability.registers.zones import judge_zones
 
 
 def zone_answer(rows: list[Row]) -> tuple[int, dict[str, int]]:

@@ -16,9 +16,10 @@ from checkers.columns.instances import make_instances
 from checkers.columns.key_split import Rows, SplitFindings, joined
 from checkers.columns.projection import Flat
 from checkers.findings import Findings
+from checkers.linearizability.driver import INVALID, UNDECIDED
 from checkers.linearizability.registers.findings import ZONE_ANOMALIES
 from checkers.linearizability.registers.split import RegisterSplit
-from checkers.linearizability.registers.zones import INVALID, UNDECIDED, judge_zones
+from checkers.linearizability.registers.zones import judge_zones
 
 _BUCKETS = 3
 

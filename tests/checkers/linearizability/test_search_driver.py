@@ -12,13 +12,22 @@ from register_histories import Row, columns, hard_rows, joined
 
 from checkers.columns.codes import NEVER, NIL, READ, WRITE, Ints
 from checkers.linearizability.cursor import CURSOR, DONE, FULL, PAUSED, STORE_FULL, make_cursor
-from checkers.linearizability.driver import Budget, Driven, SearchAnswers, drive, grown_sets, told
+from checkers.linearizability.driver import (
+    INVALID,
+    UNDECIDED,
+    VALID,
+    Budget,
+    Driven,
+    SearchAnswers,
+    drive,
+    grown_sets,
+    told,
+)
 from checkers.linearizability.frontier import add, make_config_set
 from checkers.linearizability.objects.built import only, without
 from checkers.linearizability.objects.kinds import ABSENT, ADD, MEMBERS, SET, ObjectOps, SetColumns, plainly
 from checkers.linearizability.objects.search import most_open, search_objects
 from checkers.linearizability.registers.linear import judge_search
-from checkers.linearizability.registers.zones import INVALID, UNDECIDED, VALID
 
 
 @dataclass
