@@ -32,7 +32,7 @@ from checkers.engines.api import Engine
 from checkers.engines.flows import run_flow
 from checkers.explain.conclude import conclude
 from checkers.findings import NO_KEY, Finding, Findings, earliest, merged
-from checkers.linearizability.registers.judge import as_asked, concluded
+from checkers.linearizability.registers.refute_registers import as_asked, concluded
 from checkers.options import CheckOptions
 from checkers.settings import int_setting
 from checkers.source import Source

@@ -31,7 +31,7 @@ from checkers.columns.spans import spread
 from checkers.engines.keyed import ROWS_PER_CALL
 from checkers.explain.speaker import about_key
 from checkers.findings import PRESENCE, Findings, Key, merged
-from checkers.linearizability.registers.judge import RegisterKernel
+from checkers.linearizability.registers.refute_registers import RegisterKernel
 from checkers.source import KEY_COLUMNS, top_level
 
 OF_SEVERAL: Final = ("scan", "erase")

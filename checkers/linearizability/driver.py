@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.columns.codes import Ints
-from checkers.linearizability.cursor import DONE, PAUSED, STORE_FULL, next_key
-from checkers.linearizability.frontier import ConfigSet, grown
+from checkers.linearizability.configurations import ConfigSet, grown
+from checkers.linearizability.search_loop import DONE, PAUSED, STORE_FULL, next_key
 
 VALID: Final = 0
 INVALID: Final = 1
@@ -66,10 +66,11 @@ class SearchRun(Protocol):
 
     @property
     def cursor(self) -> Any:
-        """Where it is: a record of `cursor.CURSOR`."""
+        """Where it is: a record of `search_loop.CURSOR`."""
 
     def go_on(self, work: int, stuck: Ints) -> int:
-        """Do so much work; DONE, or why it ended before (`cursor`). `stuck[k]` becomes the row that refutes key k."""
+        """Do so much work; DONE, or why it ended before (`search_loop`). `stuck[k]` becomes the row that refutes key
+        k."""
 
     def make_room(self, answer: int, memory_bytes: int) -> bool:
         """After FULL or STORE_FULL: room for more in so many bytes; False if it takes more."""

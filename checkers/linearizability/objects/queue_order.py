@@ -22,7 +22,7 @@ import numpy.typing as npt
 from checkers.columns.codes import NEVER, Ints
 from checkers.compiled import kernel, lean
 from checkers.linearizability.driver import INVALID, UNDECIDED, VALID
-from checkers.linearizability.objects.kinds import DEQUEUE, ENQUEUE, FIFO, IS_EMPTY, TAKE, ObjectOps
+from checkers.linearizability.objects.object_columns import DEQUEUE, ENQUEUE, FIFO, IS_EMPTY, TAKE, ObjectOps
 
 MISSING, OVERTAKEN, STUCK_IN, COVERED = range(4)
 """What is wrong: what came out was not in; a later element came out before an earlier one; more must have been taken by

@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.compiled import lean, make_record
-from checkers.linearizability.frontier import has_bit, unset_bit
-from checkers.linearizability.objects.foresight import forgive
-from checkers.linearizability.objects.kinds import ADD, MEMBERS, REMOVE
-from checkers.linearizability.objects.models import IMPOSSIBLE, is_plain_add, step
-from checkers.linearizability.objects.states import symbol
+from checkers.linearizability.configurations import has_bit, unset_bit
+from checkers.linearizability.objects.object_columns import ADD, MEMBERS, REMOVE
+from checkers.linearizability.objects.object_pruning import forgive
+from checkers.linearizability.objects.object_steps import IMPOSSIBLE, is_plain_add, step
+from checkers.linearizability.objects.word_store import symbol
 
 FAR: Final = 1 << 40
 """Instead of a distance: nothing to go to."""

@@ -1,4 +1,11 @@
-"""What the accesses of each list say: anomalies of single keys, and dependencies between transactions (Kingsbury and
+"""The version order of each list: the longest read, of several equally long the one invoked first; and how far every
+other observed list agrees with it.
+
+Where several lists are the longest there is no telling which is right. Dependencies are read off one of them only, for
+those of two together belong to no single order of versions. Of what the others would say all but G0 is ruled out by
+`incompatible-order` already; and a G0 that every choice has, this one has too.
+
+What the accesses of each list say: anomalies of single keys, and dependencies between transactions (Kingsbury and
 Alvaro 2020, section 4).
 
 Transactions that failed are in the version order if somebody read them, but not in the graph. An append that nobody
@@ -13,11 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.columns.codes import FAIL, OK
-from checkers.columns.instances import Instances, record
+from checkers.columns.instances import record
 from checkers.columns.valuemap import ValueMap, insert, lookup, reset
 from checkers.compiled import lean
-from checkers.transactions.graph.edges import RW, WR, WW, Edges, product_bound, put, put_product
-from checkers.transactions.inference.list_orders import Orders
+from checkers.transactions.graph.edges import RW, WR, WW, product_bound, put, put_product
 from checkers.transactions.inference.prefix_trees import (
     FINAL,
     FUTURE_READ,
@@ -29,6 +35,69 @@ from checkers.transactions.inference.prefix_trees import (
     Ints,
     Trunks,
 )
+
+
+class Orders(NamedTuple):
+    """Key k's versions are `values[offsets[k]:offsets[k + 1]]`, read whole by transaction `first[k]`. Trunks agree with
+    them up to `trunk[k]` elements, forks up to `fork[node]`. `nodes[places[k]:places[k + 1]]` are k's fork nodes,
+    parents before children."""
+
+    offsets: Ints
+    values: Ints
+    first: Ids
+    trunk: Ints
+    fork: Ids
+    nodes: Ints
+    places: Ints
+
+
+@lean
+def _choose(trunks, forks, length, first, best):
+    for key in range(length.shape[0]):
+        length[key], first[key], best[key] = trunks.length[key], trunks.first[key], ON_TRUNK
+    for node in range(forks.used[0]):
+        key, depth = forks.key[node], forks.depth[node]
+        if depth > length[key] or (depth == length[key] and forks.first[node] < first[key]):
+            length[key], first[key], best[key] = depth, forks.first[node], node
+
+
+@lean
+def _write(trunks, pool, forks, offsets, best, values, trunk):
+    """Write out the lists that end at `best`; `trunk` gets how much of each is the key's trunk."""
+    for key in range(best.shape[0]):
+        node, at = np.int64(best[key]), offsets[key + 1]
+        while node >= 0:
+            at -= 1
+            values[at] = forks.element[node]
+            node = forks.parent[node]
+        trunk[key] = -1 - node if best[key] >= 0 else trunks.length[key]
+        for place in range(trunk[key]):
+            values[offsets[key] + place] = pool[trunks.start[key] + place]
+
+
+@lean
+def _agree(forks, offsets, values, trunk, fork):
+    for node in range(forks.used[0]):
+        key, parent, depth = forks.key[node], forks.parent[node], forks.depth[node]
+        before = min(-1 - parent, trunk[key]) if parent < 0 else np.int64(fork[parent])
+        at = offsets[key] + before
+        same = before == depth - 1 and at < offsets[key + 1] and values[at] == forks.element[node]
+        fork[node] = before + 1 if same else before
+
+
+def settle(trunks: Trunks, pool: Ints, forks: Forks) -> Orders:
+    """Choose the version orders; linear in the lists stored."""
+    keys, count = len(trunks.length), int(forks.used[0])
+    length, first, best = np.empty(keys, np.int64), np.empty(keys, np.int32), np.empty(keys, np.int32)
+    _choose(trunks, forks, length, first, best)
+    offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(length)))
+    values, trunk, fork = np.empty(offsets[-1], np.int64), np.empty(keys, np.int64), np.empty(count, np.int32)
+    _write(trunks, pool, forks, offsets, best, values, trunk)
+    _agree(forks, offsets, values, trunk, fork)
+    nodes = np.argsort(forks.key[:count], kind="stable")
+    places: npt.NDArray[np.int64] = np.searchsorted(forks.key[:count][nodes], np.arange(keys + 1))
+    return Orders(offsets, values, first, trunk, fork, nodes, places)
+
 
 G1A: Final = 2
 G1B: Final = 3
@@ -325,6 +394,3 @@ def infer_keys(work, accesses, store, first_key, edges, out, problem):
 def edge_bound(accesses: Accesses, key: int) -> int:
     """The room that a key may need."""
     return int(_edge_bound(accesses, key))
-
-
-__all__ = ["CLASSES", "Accesses", "Edges", "Instances", "ListScratch", "Store", "edge_bound", "infer_keys"]

@@ -11,9 +11,15 @@ from checkers.columns.instances import Instances, make_instances
 from checkers.columns.valuemap import make_value_map
 from checkers.compiled import kernel
 from checkers.transactions.graph.edges import Edges, grown_edges, make_edges, written
-from checkers.transactions.inference.keys import make_key_table, number_keys
-from checkers.transactions.inference.list_accesses import CLASSES, Accesses, ListScratch, Store, edge_bound, infer_keys
-from checkers.transactions.inference.list_orders import settle
+from checkers.transactions.inference.list_accesses import (
+    CLASSES,
+    Accesses,
+    ListScratch,
+    Store,
+    edge_bound,
+    infer_keys,
+    settle,
+)
 from checkers.transactions.inference.prefix_trees import (
     APPEND,
     NOBODY,
@@ -31,7 +37,7 @@ from checkers.transactions.inference.prefix_trees import (
     move_trunks,
     observe_batch,
 )
-from checkers.transactions.mops import Codes, Dialect, Mops, Txns, txn_of_mops
+from checkers.transactions.transaction_mops import Codes, Dialect, Mops, Txns, make_key_table, number_keys, txn_of_mops
 
 
 def _problem(mops: Mops, outcome: Codes) -> Codes:

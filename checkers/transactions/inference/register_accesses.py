@@ -22,19 +22,17 @@ from checkers.columns.valuemap import ValueMap, insert, lookup, reset
 from checkers.compiled import lean
 from checkers.transactions.graph.edges import RW, WR, WW, product_bound, put, put_product
 from checkers.transactions.inference.prefix_trees import FINAL, UPDATES, Ids, Ints
-from checkers.transactions.inference.register_orders import (
-    forget_times,
-    have_order,
-    read_before_written,
-    sort_edges,
-    within_processes,
-)
-from checkers.transactions.inference.register_times import (
+from checkers.transactions.inference.register_versions import (
     EXTERNAL,
     collect_times,
     find_contradiction,
+    forget_times,
+    have_order,
+    read_before_written,
     sort_by_time,
+    sort_edges,
     sort_readers,
+    within_processes,
 )
 
 INTERNAL: Final = 0

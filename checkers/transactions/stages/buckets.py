@@ -18,12 +18,9 @@ from checkers.columns.instances import Instances, make_instances
 from checkers.compiled import lean
 from checkers.engines.shuffle import TOO_LARGE, within
 from checkers.findings import Findings, Key
-from checkers.transactions.found import OWN, instance_findings
 from checkers.transactions.graph.edges import Edges
-from checkers.transactions.inference.keys import KeyTable, make_key_table, number_keys
 from checkers.transactions.inference.list_accesses import CLASSES as LIST_CLASSES
-from checkers.transactions.inference.list_accesses import Store
-from checkers.transactions.inference.list_orders import settle
+from checkers.transactions.inference.list_accesses import Store, settle
 from checkers.transactions.inference.lists import group_accesses, infer, make_room, no_trunks
 from checkers.transactions.inference.prefix_trees import (
     ON_TRUNK,
@@ -36,10 +33,18 @@ from checkers.transactions.inference.prefix_trees import (
 )
 from checkers.transactions.inference.register_accesses import CLASSES as REGISTER_CLASSES
 from checkers.transactions.inference.registers import group_registers, infer_edges
-from checkers.transactions.mops import Txns
-from checkers.transactions.stages.packing import address_hashes, pack, unpack
-from checkers.transactions.stages.pieces import FINDINGS, TIMED, Row, encode_findings
-from checkers.transactions.stages.times import merged_times
+from checkers.transactions.stages.pieces import (
+    FINDINGS,
+    TIMED,
+    Row,
+    address_hashes,
+    encode_findings,
+    merged_times,
+    pack,
+    unpack,
+)
+from checkers.transactions.transaction_findings import OWN, instance_findings
+from checkers.transactions.transaction_mops import KeyTable, Txns, make_key_table, number_keys
 
 HELPER: Final = -2
 """Duration of a helper node, whose number is negative."""
@@ -60,7 +65,7 @@ FIRM: Final = 0
 LOOSE: Final = 1
 PLACED: Final = 2
 """Instead of a piece's number, what a block's edges are: with both ends in their own place, with a loose end, and with
-both ends' intervals (as `loose.Placed`)."""
+both ends' intervals (as `floating_intervals.Placed`)."""
 
 _BLOCK: Final = 1 << 18
 """Edges in one block."""
@@ -81,8 +86,8 @@ class Block(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class BucketJudge:
     """Picklable: turns the rows of whole buckets, sorted by bucket and piece, into the times of all transactions,
-    blocks (as rows of their bucket), and findings, whose figures count `loose` edges. One of more than `most_bytes` is
-    `SKIPPED`."""
+    blocks (as rows of their bucket), and findings, whose figures count `floating_intervals` edges. One of more than
+    `most_bytes` is `SKIPPED`."""
 
     model: str
     sources: int
@@ -142,7 +147,7 @@ class _Judged(NamedTuple):
 
 
 def is_loose(lasts: Any, usual: int) -> Any:
-    """Whether nodes that last so long have no place in time of their own (see `loose`)."""
+    """Whether nodes that last so long have no place in time of their own (see `floating_intervals`)."""
     return (lasts < 0) | (lasts > usual)
 
 

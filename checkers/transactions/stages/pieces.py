@@ -1,30 +1,110 @@
-"""First stage of the pipeline: a worker reads some row groups, judges each transaction by itself, and packs what it
-says about each key, by bucket of keys. Lists travel once a piece and key, reads as lengths."""
+"""Arrays as bytes and back: how pieces of a transactional history travel between Spark's workers.
+
+How long the transactions of a history last, counted piece by piece.
+
+First stage of the pipeline: a worker reads some row groups, judges each transaction by itself, and packs what it
+says about each key, by bucket of keys. Lists travel once a piece and key, reads as lengths.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
 from checkers.columns.batches import bucket_batch
+from checkers.columns.codes import NEVER
 from checkers.compiled import lean
 from checkers.findings import Findings
 from checkers.source import Source
-from checkers.transactions.found import OWN, instance_findings
 from checkers.transactions.inference.list_accesses import CLASSES as LIST_CLASSES
 from checkers.transactions.inference.lists import LIST_APPEND, ListReader
-from checkers.transactions.inference.prefix_trees import Ints
 from checkers.transactions.inference.register_accesses import CLASSES as REGISTER_CLASSES
 from checkers.transactions.inference.registers import RW_REGISTER, RegisterReader
-from checkers.transactions.mops import COLUMNS, Dialect, Txns, read_batch, take_all
-from checkers.transactions.stages.packing import address_hashes, pack
-from checkers.transactions.stages.times import times_of
+from checkers.transactions.transaction_findings import OWN, instance_findings
+from checkers.transactions.transaction_mops import COLUMNS, Dialect, Ints, Txns, read_batch, take_all
 from harness.errors import UserError
 from harness.history.saved import HistoryReader
+
+
+def pack(arrays: Sequence[Any]) -> bytes:
+    """Arrays as one string of bytes."""
+    return msgspec.msgpack.encode(
+        [(array.dtype.str, array.shape, np.ascontiguousarray(array).tobytes()) for array in arrays]
+    )
+
+
+def unpack(packed: bytes) -> list[Any]:
+    """The arrays that were packed, to be read only."""
+    parts = msgspec.msgpack.decode(packed)
+    return [np.frombuffer(data, np.dtype(kind)).reshape(shape) for kind, shape, data in parts]
+
+
+def address_hashes(addresses: Any) -> Any:
+    """A number for each address (row of table, partition, row, column), the same everywhere."""
+    mixed = np.zeros(len(addresses), np.uint64)
+    with np.errstate(over="ignore"):
+        for column, factor in enumerate(
+            (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93)
+        ):
+            mixed = (mixed ^ addresses[:, column].astype(np.int64).view(np.uint64)) * np.uint64(factor)
+            mixed ^= mixed >> np.uint64(31)
+    return mixed.view(np.int64)
+
+
+_LONG: Final = 32
+
+
+class Times(NamedTuple):
+    """Of all client transactions: how many completed, are unknown and failed; of those that completed the sum of their
+    durations (in events), the longest and the first completion; and the last invocation."""
+
+    ok: int = 0
+    info: int = 0
+    fail: int = 0
+    total: int = 0
+    longest: int = 0
+    first: int = NEVER
+    last: int = -1
+
+    @property
+    def outcomes(self) -> dict[str, int]:
+        """How many transactions there are by outcome."""
+        return {"ok": self.ok, "info": self.info, "fail": self.fail}
+
+    @property
+    def usual(self) -> int:
+        """What lasts longer than this is treated like a transaction that never ends."""
+        return min(self.longest, _LONG * self.total // max(1, self.ok) + 1)
+
+    @property
+    def orderless(self) -> bool:
+        """Whether no transaction began after another had completed."""
+        return self.last <= self.first
+
+
+def times_of(txns: Txns) -> Ints:
+    """The `Times` of some transactions as an array."""
+    ok, info, fail = (int(np.count_nonzero(txns.outcome == code)) for code in range(3))
+    completed = txns.outcome == 0
+    lasts = (txns.complete - txns.invoke)[completed]
+    first = txns.complete[completed].min(initial=NEVER)
+    spans = (lasts.sum(), lasts.max(initial=0), first, txns.invoke.max(initial=-1))
+    return np.array([ok, info, fail, *spans], np.int64)
+
+
+def merged_times(parts: Sequence[Any]) -> Times:
+    """The times of all, from those of parts."""
+    if not parts:
+        return Times()
+    columns = np.stack(parts).T
+    ok, info, fail, total = (int(column.sum()) for column in columns[:4])
+    return Times(ok, info, fail, total, int(columns[4].max()), int(columns[5].min()), int(columns[6].max()))
+
 
 FINDINGS: Final = -1
 REFUSED: Final = -2

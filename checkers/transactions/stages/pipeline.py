@@ -6,10 +6,9 @@ from typing import Final, NamedTuple, Protocol, Self
 
 from checkers.columns.batches import bucket_batch
 from checkers.transactions.stages.buckets import FIRM, LOOSE
-from checkers.transactions.stages.loose import CHANGED, Homes, Placer, Sender, Settler
-from checkers.transactions.stages.packing import unpack
-from checkers.transactions.stages.pieces import Row, Stage
-from checkers.transactions.stages.stretches import (
+from checkers.transactions.stages.floating_intervals import CHANGED, Homes, Placer, Sender, Settler
+from checkers.transactions.stages.pieces import Row, Stage, Times, unpack
+from checkers.transactions.stages.time_segments import (
     SIZES,
     ByOrders,
     CycleFinder,
@@ -22,7 +21,6 @@ from checkers.transactions.stages.stretches import (
     decode_cycles,
     lay_stretches,
 )
-from checkers.transactions.stages.times import Times
 from checkers.transactions.stages.windows import EXTENTS, UNSEARCHED, WindowJudge, WindowPlan, WindowSplit
 
 _ROUNDS: Final = 64

@@ -1,7 +1,7 @@
 """Third stage of the pipeline: is the graph of dependencies and real time acyclic, and if not, where may cycles be?
 
-Firm transactions last no longer than `usual`; loose ones have the intervals of `loose`, by which T's begin is no
-earlier than that of anything it depends on, and its end no later than that of anything that depends on it.
+Firm transactions last no longer than `usual`; loose ones have the intervals of `floating_intervals`, by which T's begin
+is no earlier than that of anything it depends on, and its end no later than that of anything that depends on it.
 
 Let a strong component have a node that ends before t and one that begins after t. On a path from the latter to the
 former take the last node u that begins after t, and behind it the first, v, that ends before: from u to v lead
@@ -28,12 +28,10 @@ from checkers.columns.codes import NEVER
 from checkers.columns.dense import ranked
 from checkers.engines.shuffle import within
 from checkers.transactions.graph.edges import FREE
-from checkers.transactions.graph.order import leftovers
-from checkers.transactions.graph.projections import Graph, label, plain
+from checkers.transactions.graph.projections import Graph, label, leftovers, plain
 from checkers.transactions.stages.buckets import LOOSE, PLACED, Block
-from checkers.transactions.stages.loose import Placed, natural, rows_of
-from checkers.transactions.stages.packing import pack, unpack
-from checkers.transactions.stages.pieces import Row
+from checkers.transactions.stages.floating_intervals import Placed, natural, rows_of
+from checkers.transactions.stages.pieces import Row, pack, unpack
 from harness.errors import HarnessError
 
 EXTENTS: Final = -3

@@ -23,11 +23,9 @@ from checkers.made.pages import PageShape, write_page_history
 from checkers.made.transactions import TxnShape, write_txn_history
 from checkers.options import CheckOptions
 from checkers.source import Source
-from checkers.transactions.stages import spark as transactions_on_spark
-from checkers.transactions.stages import stretches
-from checkers.transactions.stages.packing import pack, unpack
-from checkers.transactions.stages.pieces import Row
-from checkers.transactions.stages.stretches import SIZES, Union, lay_stretches, sizes_for
+from checkers.transactions.stages import time_segments, transactions_on_spark
+from checkers.transactions.stages.pieces import Row, pack, unpack
+from checkers.transactions.stages.time_segments import SIZES, Union, lay_stretches, sizes_for
 from checkers.transactions.stages.windows import EXTENTS
 from harness.history import breadth
 from harness.history.breadth import Breadth, breadth_of_rows
@@ -177,7 +175,7 @@ def test_what_is_too_large_to_be_searched_is_unknown(
     if stage == "window":
         monkeypatch.setattr(transactions_on_spark, "sizes_for", lambda *asked: SIZES._replace(most_bytes=10))
     else:
-        monkeypatch.setattr(stretches, "within", lambda most, rows, size_of: ([], most + 1))
+        monkeypatch.setattr(time_segments, "within", lambda most, rows, size_of: ([], most + 1))
     assert judged().valid == "unknown" and "not searched to the end" in str(judged().reason)
 
 

@@ -12,8 +12,8 @@ from checkers.columns.codes import NEVER, NIL
 from checkers.engines.grouped import judge_mops
 from checkers.findings import Findings
 from checkers.importers.detect import open_source
-from checkers.isolation import judge as isolation
-from checkers.isolation.levels import LEVELS, REACHED, IsolationKernel
+from checkers.isolation import judge_isolation as isolation
+from checkers.isolation.isolation_levels import LEVELS, REACHED, IsolationKernel
 from checkers.options import CheckOptions
 from harness.errors import UserError
 from harness.history.table import write_parquet

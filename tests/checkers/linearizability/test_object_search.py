@@ -14,8 +14,8 @@ from checkers.api import check, judge_source
 from checkers.columns.codes import NEVER
 from checkers.engines.local import LocalEngine
 from checkers.linearizability.driver import INVALID, UNDECIDED, VALID, Budget
-from checkers.linearizability.objects import search as object_search
-from checkers.linearizability.objects.judge import ObjectKernel, answers_of
+from checkers.linearizability.objects import object_search
+from checkers.linearizability.objects.refute_objects import ObjectKernel, answers_of
 from checkers.made.objects import MODELS, ObjectShape, object_source
 from checkers.options import CheckOptions
 from checkers.source import Interned

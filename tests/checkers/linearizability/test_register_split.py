@@ -17,9 +17,8 @@ from checkers.columns.key_split import Rows, SplitFindings, joined
 from checkers.columns.projection import Flat
 from checkers.findings import Findings
 from checkers.linearizability.driver import INVALID, UNDECIDED
-from checkers.linearizability.registers.findings import ZONE_ANOMALIES
-from checkers.linearizability.registers.split import RegisterSplit
-from checkers.linearizability.registers.zones import judge_zones
+from checkers.linearizability.registers.register_zones import ZONE_ANOMALIES, judge_zones
+from checkers.linearizability.registers.split_registers import RegisterSplit
 
 _BUCKETS = 3
 

@@ -11,7 +11,7 @@ import pytest
 from register_histories import Row, columns, hard_rows, joined
 
 from checkers.columns.codes import NEVER, NIL, READ, WRITE, Ints
-from checkers.linearizability.cursor import CURSOR, DONE, FULL, PAUSED, STORE_FULL, make_cursor
+from checkers.linearizability.configurations import add, make_config_set
 from checkers.linearizability.driver import (
     INVALID,
     UNDECIDED,
@@ -23,11 +23,20 @@ from checkers.linearizability.driver import (
     grown_sets,
     told,
 )
-from checkers.linearizability.frontier import add, make_config_set
-from checkers.linearizability.objects.built import only, without
-from checkers.linearizability.objects.kinds import ABSENT, ADD, MEMBERS, SET, ObjectOps, SetColumns, plainly
-from checkers.linearizability.objects.search import most_open, search_objects
-from checkers.linearizability.registers.linear import judge_search
+from checkers.linearizability.objects.object_columns import (
+    ABSENT,
+    ADD,
+    MEMBERS,
+    SET,
+    ObjectOps,
+    SetColumns,
+    only,
+    plainly,
+    without,
+)
+from checkers.linearizability.objects.object_search import most_open, search_objects
+from checkers.linearizability.registers.register_search import judge_search
+from checkers.linearizability.search_loop import CURSOR, DONE, FULL, PAUSED, STORE_FULL, make_cursor
 
 
 @dataclass

@@ -20,10 +20,9 @@ from checkers.api import judge_source
 from checkers.columns.codes import NEVER
 from checkers.engines.local import LocalEngine
 from checkers.linearizability.driver import INVALID, VALID, Budget
-from checkers.linearizability.objects import search as object_search
-from checkers.linearizability.objects.built import sorted_rows
-from checkers.linearizability.objects.judge import ObjectKernel, answers_of
-from checkers.linearizability.objects.kinds import GET
+from checkers.linearizability.objects import object_search
+from checkers.linearizability.objects.object_columns import GET, sorted_rows
+from checkers.linearizability.objects.refute_objects import ObjectKernel, answers_of
 from checkers.linearizability.objects.strings import Trie, build_strings
 from checkers.made.generate import MadeHistory, made_batches
 from checkers.source import Interned, Source

@@ -282,7 +282,7 @@ def test_where_no_read_is_bound_nothing_was_judged(verdict):
 
 
 def test_what_is_too_much_to_judge_is_not_told_as_nothing_to_judge(verdict, monkeypatch):
-    monkeypatch.setattr("checkers.quorum.table.MOST_TOUCHES", 1)
+    monkeypatch.setattr("checkers.quorum.quorum_table.MOST_TOUCHES", 1)
     calls = (W1, write(2, 110, gone=((None, None),)), read(4, ((A, None), (B, None))))
     for model in JUDGED:
         found = verdict(calls, model)

@@ -7,9 +7,9 @@ from test_appended_lists import judged
 from test_monotonic_reads import r, w
 
 from checkers.columns.mops import flatten_mops, joined
-from checkers.sessions.guarantees import SessionKernel
-from checkers.sessions.judge import PROJECTION
-from checkers.sessions.lists import verdict_of
+from checkers.sessions.judge_sessions import PROJECTION
+from checkers.sessions.session_guarantees import SessionKernel
+from checkers.sessions.session_lists import verdict_of
 from checkers.sessions.session_order import GUARANTEES
 from tests.support.few_seeds import ranges_of
 

@@ -8,9 +8,9 @@ from test_monotonic_reads import omitting
 
 from checkers.api import check_run
 from checkers.columns.mops import flatten_mops, joined
-from checkers.sessions.guarantees import ANOMALIES, SessionKernel
-from checkers.sessions.judge import PROJECTION
-from checkers.sessions.lists import UNDECIDED
+from checkers.sessions.judge_sessions import PROJECTION
+from checkers.sessions.session_guarantees import ANOMALIES, SessionKernel
+from checkers.sessions.session_lists import UNDECIDED
 from checkers.sessions.session_order import GUARANTEES as BY_CODE
 from harness.history.table import write_parquet
 

@@ -9,9 +9,9 @@ from session_histories import Row, events_of, intervals, side_by_side
 
 from checkers.api import check
 from checkers.columns.mops import flatten_mops, joined
-from checkers.sessions.guarantees import ANOMALIES, CONTRADICTORY, SessionKernel
-from checkers.sessions.judge import PROJECTION
-from checkers.sessions.lists import READS_UNCLEAR
+from checkers.sessions.judge_sessions import PROJECTION
+from checkers.sessions.session_guarantees import ANOMALIES, CONTRADICTORY, SessionKernel
+from checkers.sessions.session_lists import READS_UNCLEAR
 from checkers.sessions.session_order import GUARANTEES
 from harness.history.table import write_parquet
 

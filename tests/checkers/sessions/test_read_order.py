@@ -8,9 +8,9 @@ import pytest
 from session_histories import Row, intervals, side_by_side
 
 from checkers.columns.mops import flatten_mops, joined
-from checkers.sessions.guarantees import CONTRADICTORY, SessionKernel, read_table
-from checkers.sessions.judge import PROJECTION
-from checkers.sessions.read_order import read_order
+from checkers.sessions.judge_sessions import PROJECTION
+from checkers.sessions.session_guarantees import CONTRADICTORY, SessionKernel, read_table
+from checkers.sessions.session_order import read_order
 from tests.support.few_seeds import ranges_of
 
 

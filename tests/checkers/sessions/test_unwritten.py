@@ -13,11 +13,11 @@ from checkers.api import judge_source
 from checkers.columns.mops import flatten_mops, joined
 from checkers.engines.local import LocalEngine
 from checkers.made.examples import events_of
-from checkers.sessions.guarantees import SessionKernel
-from checkers.sessions.judge import PROJECTION as OF_SESSIONS
-from checkers.sessions.pages import PROJECTION as OF_PAGES
-from checkers.sessions.pages import PageKernel
+from checkers.sessions.judge_sessions import PROJECTION as OF_SESSIONS
+from checkers.sessions.session_guarantees import SessionKernel
 from checkers.sessions.session_order import GUARANTEES
+from checkers.sessions.write_atomicity import PROJECTION as OF_PAGES
+from checkers.sessions.write_atomicity import PageKernel
 from checkers.source import Source
 from harness.history.table import to_table
 

@@ -6,8 +6,8 @@ from session_histories import Row, side_by_side
 from test_appended_lists import judged
 
 from checkers.columns.mops import flatten_mops, joined
-from checkers.sessions.lists import verdict_of
-from checkers.sessions.pages import PROJECTION, PageKernel
+from checkers.sessions.session_lists import verdict_of
+from checkers.sessions.write_atomicity import PROJECTION, PageKernel
 from tests.support.few_seeds import ranges_of
 
 

@@ -9,7 +9,7 @@ from session_histories import Row, events_of, intervals, side_by_side
 
 from checkers.api import check
 from checkers.columns.mops import flatten_mops, joined
-from checkers.sessions.pages import CIRCULAR, PROJECTION, TORN, PageKernel
+from checkers.sessions.write_atomicity import CIRCULAR, PROJECTION, TORN, PageKernel
 from harness.history.table import write_parquet
 
 MANY = 1_000_000

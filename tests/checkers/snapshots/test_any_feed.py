@@ -11,8 +11,8 @@ from test_change_feed import dealt_and_judged
 
 from checkers.columns.codes import NIL
 from checkers.columns.mops import flatten_mops, joined, selected
-from checkers.snapshots import feed as change_feed
-from checkers.snapshots.feed import PROJECTION, FeedKernel
+from checkers.snapshots import change_feed
+from checkers.snapshots.change_feed import PROJECTION, FeedKernel
 from checkers.snapshots.feed_table import MARK, ROW
 from harness.history.table import to_table
 from harness.ops import Mop, Op

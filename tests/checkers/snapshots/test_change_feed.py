@@ -13,8 +13,8 @@ from checkers.columns.codes import FAIL, INFO, NIL, OK, WRITE
 from checkers.columns.mops import flatten_mops, joined, selected
 from checkers.engines.exchange import united
 from checkers.findings import merged
-from checkers.snapshots import feed as change_feed
-from checkers.snapshots.feed import ANOMALIES, PROJECTION, FeedDealer, FeedKernel
+from checkers.snapshots import change_feed
+from checkers.snapshots.change_feed import ANOMALIES, PROJECTION, FeedDealer, FeedKernel
 from checkers.snapshots.feed_table import MARK, ROW
 from harness.history.table import to_table, write_parquet
 from harness.ops import Mop, Op

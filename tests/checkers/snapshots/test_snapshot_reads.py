@@ -9,8 +9,8 @@ from session_histories import Row, events_of, intervals, side_by_side
 
 from checkers.api import check
 from checkers.columns.mops import flatten_mops, joined
-from checkers.snapshots.reads import PROJECTION, SnapshotKernel
 from checkers.snapshots.snapshot_order import ANOMALIES
+from checkers.snapshots.snapshot_reads import PROJECTION, SnapshotKernel
 from harness.history.table import write_parquet
 
 MANY = 1_000_000

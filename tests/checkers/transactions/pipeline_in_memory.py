@@ -16,13 +16,11 @@ from checkers.columns.batches import bucket_batch
 from checkers.columns.codes import NEVER
 from checkers.findings import Findings, merged
 from checkers.source import Source
-from checkers.transactions.mops import Txns
 from checkers.transactions.stages.buckets import TIMES, BucketJudge
-from checkers.transactions.stages.packing import unpack
-from checkers.transactions.stages.pieces import FINDINGS, PieceReader, Row, Stage
+from checkers.transactions.stages.pieces import FINDINGS, PieceReader, Row, Stage, merged_times, unpack
 from checkers.transactions.stages.pipeline import Inferences, Related, Search, combined, relate
-from checkers.transactions.stages.stretches import SIZES, Sizes
-from checkers.transactions.stages.times import merged_times
+from checkers.transactions.stages.time_segments import SIZES, Sizes
+from checkers.transactions.transaction_mops import Txns
 from harness.history.saved import open_saved
 
 

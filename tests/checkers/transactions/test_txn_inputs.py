@@ -20,7 +20,7 @@ from checkers.engines.local import LocalEngine
 from checkers.importers.detect import open_source
 from checkers.options import CheckOptions
 from checkers.source import Source
-from checkers.transactions.judge import judge_list_append, judge_rw_register
+from checkers.transactions.judge_transactions import judge_list_append, judge_rw_register
 from checkers.verdict import Verdict
 from harness.errors import UserError
 from harness.history.parts import schema

@@ -16,7 +16,7 @@ from weak_store import Txn, random_history, source_of, with_strange_reads
 
 from checkers.transactions.inference.register_accesses import ORDER_REALTIME, ORDER_SESSIONS, ORDER_WFR
 from checkers.transactions.lattice import impossible_models
-from checkers.transactions.local import find_in_lists, find_in_registers
+from checkers.transactions.transaction_findings import find_in_lists, find_in_registers
 
 SEEDS = range(120)
 SHOWN = range(400)

@@ -19,16 +19,13 @@ from weak_store import Txn, hard_to_place, random_history, source_of
 
 from checkers.columns.batches import bucket_batch
 from checkers.findings import Findings
-from checkers.transactions.found import UNWRITTEN
 from checkers.transactions.inference.register_accesses import ORDER_REALTIME
 from checkers.transactions.lattice import implied_anomalies
-from checkers.transactions.local import find_in_lists, find_in_registers, infer_in_process
 from checkers.transactions.stages.buckets import LOOSE, TIMES, blocks_of
-from checkers.transactions.stages.packing import pack, unpack
-from checkers.transactions.stages.pieces import FINDINGS, Row, encode_findings
-from checkers.transactions.stages.stretches import Sizes, Union, lay_stretches
-from checkers.transactions.stages.times import merged_times, times_of
+from checkers.transactions.stages.pieces import FINDINGS, Row, encode_findings, merged_times, pack, times_of, unpack
+from checkers.transactions.stages.time_segments import Sizes, Union, lay_stretches
 from checkers.transactions.stages.windows import merged_extents
+from checkers.transactions.transaction_findings import UNWRITTEN, find_in_lists, find_in_registers, infer_in_process
 from harness.errors import HarnessError
 from tests.support.few_seeds import ranges_of
 

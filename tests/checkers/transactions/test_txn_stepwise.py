@@ -16,11 +16,10 @@ from pipeline_in_memory import find_in_pieces
 from stepwise_store import stepwise_history
 from weak_store import Txn, source_of
 
-from checkers.transactions.explain import KIND_NAMES
-from checkers.transactions.found import UNWRITTEN, Found
 from checkers.transactions.inference.register_accesses import ORDER_REALTIME, ORDER_SESSIONS, ORDER_WFR
 from checkers.transactions.lattice import implied_anomalies, impossible_models
-from checkers.transactions.local import find_in_lists, find_in_registers
+from checkers.transactions.transaction_findings import UNWRITTEN, Found, find_in_lists, find_in_registers
+from checkers.transactions.transaction_sentences import KIND_NAMES
 
 MODELS = ["list-append", "rw-register"]
 SEEDS = range(60)
