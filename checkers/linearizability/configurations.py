@@ -1,11 +1,9 @@
-"""Sets of configurations: what a search knows may be true of a key after some of its events.
+"""Sets of configurations, and the operations open at one moment: what a search knows may be true of a key.
 
 A configuration is (state, available, owed): a state; the open operations that change it and may still be linearized;
 the open operations that must still be. Fewer owed and more available is better: a configuration is
 *dominated* by another of the same state that owes a subset and has a superset available, because the other can do
-whatever it does. Sets keep undominated ones only.
-
-The operations open at one moment of a search, in slots.
+whatever it does. Sets keep undominated ones only. Operations are named by the slot of the `Window` that they are in.
 """
 
 from __future__ import annotations
@@ -26,17 +24,16 @@ Words = npt.NDArray[np.uint64]
 
 
 class ConfigSet(NamedTuple):
-    """Configurations in order of insertion; removed ones have state -1. Buckets chain those of equal state (mod
-    BUCKETS): `head[b]` is the last one inserted, `next` the one before it, -1 the end; a bucket counts only if its
-    epoch is the current one. `tally` has the fields TALLY."""
+    """Configurations in order of insertion, by place: the first `tally.used` places are taken. No live configuration
+    dominates another. Buckets chain those of equal state (mod BUCKETS)."""
 
-    state: npt.NDArray[np.int32]
-    available: Words
-    owed: Words
-    next: npt.NDArray[np.int32]
-    head: npt.NDArray[np.int32]
-    head_epoch: npt.NDArray[np.int64]
-    tally: np.record
+    state: npt.NDArray[np.int32]  # a value's number, or a word of the store; -1: removed, since it was dominated
+    available: Words  # by place a mask of slots: what changes the state and may still be linearized
+    owed: Words  # likewise: what must still be linearized; what only observes is in this mask alone
+    next: npt.NDArray[np.int32]  # the place inserted before this one in its bucket, -1 the end; always a lower one
+    head: npt.NDArray[np.int32]  # by bucket the place inserted last
+    head_epoch: npt.NDArray[np.int64]  # by bucket when `head` was set: it counts only if that is `tally.epoch`
+    tally: np.record  # of TALLY: 0 <= live <= used <= the length of `state`
 
 
 TALLY: Final = (
@@ -243,16 +240,14 @@ def adopt(frontier, after, most):
 
 
 class Window(NamedTuple):
-    """The open operations by slot: `row` is -1 for a free one, `rivals[s]` are the slots with an operation that does
-    the same (`alike` in the operations' columns) and completes earlier; `slot_of` is the slot of a row that is open;
-    all slots from `top[0]` on are free. `available` and `owed` have one row, the configuration in work."""
+    """The open operations by slot, and the masks of the configuration in work."""
 
-    row: npt.NDArray[np.int64]
-    rivals: npt.NDArray[np.uint64]
-    available: npt.NDArray[np.uint64]
-    owed: npt.NDArray[np.uint64]
-    slot_of: npt.NDArray[np.int32]
-    top: npt.NDArray[np.int64]
+    row: npt.NDArray[np.int64]  # the operation in a slot, -1: the slot is free
+    rivals: Words  # by slot a mask: who does the same (`alike`) and completes earlier, so has to go first
+    available: Words  # one row: `available` of the configuration in work
+    owed: Words  # one row: `owed` of the configuration in work
+    slot_of: npt.NDArray[np.int32]  # by row its slot while the operation is open: row[slot_of[r]] == r
+    top: npt.NDArray[np.int64]  # all slots from top[0] on are free, and the one below is not
 
 
 def make_window(slots: int, rows: int) -> Window:

@@ -1,18 +1,15 @@
-"""Where a search is in a key's history, how wide its beam is, and how a stretch of it ends: for searches of all kinds.
+"""The loop of a search over the events of many keys, whichever kind of object it searches (Wing and Gong 1993, Lowe
+2017): where it is, how wide its beam is, and where it goes back to.
 
 A search takes the completions of a key in order while a set of configurations (`configurations`) says all that may be
-true. Where the sets grow a *beam* comes first: only so many configurations are followed. What is left at the end of a
-key is a witness that it is valid, however much was dropped; where nothing is left the search is taken up again a while
-before (`checkpoints`), and ever longer before, with another beam (`wider`). Only a search from the beginning that
+true. Where the sets grow a *beam* comes first: only some configurations are followed. What is left at the end of a
+key is a witness that it is valid, however much was dropped; where nothing is left the search is taken up again from a
+checkpoint, each time from twice as long before, with another beam (`wider`). Only a search from the beginning that
 dropped nothing refutes.
-
-Where a search was a while ago, so that a beam that found no way is tried again from near there, not from the start.
 
 A checkpoint is the cursor, the open operations by slot, and the configurations followed. Checkpoints are kept at
 distances that double: of those at multiples of `EVERY` completions the last odd one, the last odd multiple of two of
 them, and so on.
-
-The loop of a search over the events of many keys, whichever kind of object it searches.
 
 Kinds differ in what they do at an event (`EventSteps`). numba compiles a function for those that it names; so the loop
 is made once for each kind, of its steps, and belongs to the module that these are in.
@@ -30,13 +27,13 @@ from checkers.compiled import lean, lean_in, lean_inline, make_record
 from checkers.linearizability.configurations import adopt, is_linearized
 
 DONE: Final = 0
-"""A stretch of search ended with its key, or its keys."""
+"""How a call of the search ends: its key is through, or its keys are."""
 PAUSED: Final = 1
-"""... because its budget of work is spent."""
+"""How a call of the search ends: its budget of work is spent."""
 FULL: Final = 2
-"""... because a set of configurations is."""
+"""How a call of the search ends: a set of configurations is full."""
 STORE_FULL: Final = 3
-"""... because there is no room for another state."""
+"""How a call of the search ends: there is no room for another state."""
 
 OUT_OF_WORK: Final = -2
 """Instead of the work done: the budget is spent."""
@@ -46,11 +43,11 @@ NO_ROOM: Final = -3
 FIRST_BEAM: Final = 16
 WIDER: Final = 8
 SPREAD: Final = 4
-"""So many times its width of configurations a choosy beam chooses from."""
+"""A choosy beam chooses from this many times its width of configurations."""
 WIDEST_BEAM: Final = 1 << 16
 """Past this the whole set is followed."""
 PAST: Final = 64
-"""So many completions past the farthest place a wider beam goes on."""
+"""Completions for which a wider beam goes on past the farthest place where a beam was stuck."""
 
 CURSOR: Final = (
     "key",  # the key at hand
@@ -74,7 +71,7 @@ def make_cursor(beam: int) -> np.record:
 
 @lean_inline
 def enter_key(ops, cursor):
-    """The key at hand begins: nothing of it has happened."""
+    """Begin the key at hand: nothing of it has happened."""
     cursor.next_invoke = ops.offsets[cursor.key]
     cursor.next_complete = ops.offsets[cursor.key]
     cursor.fresh, cursor.dropped = 0, 0
@@ -82,7 +79,7 @@ def enter_key(ops, cursor):
 
 @lean_inline
 def next_key(cursor):
-    """The key at hand is through: the next one is to begin."""
+    """Turn from the key at hand, which is through, to the next one, which is to begin."""
     cursor.key += 1
     cursor.fresh, cursor.beam, cursor.reached, cursor.tries = 1, FIRST_BEAM, -1, 0
 
@@ -105,7 +102,7 @@ def begins_before(ops, cursor, event):
 
 @lean_inline
 def outcome(cost):
-    """How a stretch ends in which a completion could not be dealt with."""
+    """How a call ends in which a completion could not be dealt with."""
     return STORE_FULL if cost == NO_ROOM else PAUSED if cost == OUT_OF_WORK else FULL
 
 
@@ -146,30 +143,29 @@ def relax(cursor):
 EVERY: Final = 16
 LEVELS: Final = 16
 KEPT: Final = 256
-"""A checkpoint holds at most so many configurations; where more are followed none is made."""
+"""Configurations that a checkpoint holds at most; where more are followed none is made."""
 
 FARTHEST: Final = 6
-"""From a try to the next one the way back doubles, so many times at most."""
+"""How often, at most, the way back doubles from one try to the next."""
 
 _UNUSED: Final = -1
 
 
 class Checkpoints(NamedTuple):
-    """By level: the cursor's `next_invoke`, `next_complete` (-1: no checkpoint) and `dropped`; the row in each slot;
-    how many configurations were followed, and these."""
+    """By level one checkpoint of the key at hand: its completions are an odd multiple of 2**level * EVERY."""
 
-    next_invoke: Ints
-    next_complete: Ints
-    dropped: Ints
-    row: Ints
-    size: Ints
-    state: npt.NDArray[np.int32]
-    available: npt.NDArray[np.uint64]
-    owed: npt.NDArray[np.uint64]
+    next_invoke: Ints  # the cursor's
+    next_complete: Ints  # the cursor's; -1: the level has no checkpoint
+    dropped: Ints  # the cursor's
+    row: Ints  # by level and slot what was open there, as in `Window.row`
+    size: Ints  # how many configurations were followed, KEPT at most
+    state: npt.NDArray[np.int32]  # by level and place, as in `ConfigSet.state`
+    available: npt.NDArray[np.uint64]  # by level and place, as in `ConfigSet.available`
+    owed: npt.NDArray[np.uint64]  # by level and place, as in `ConfigSet.owed`
 
 
 def make_checkpoints(slots: int) -> Checkpoints:
-    """No checkpoints yet, of searches with so many slots (a multiple of 64)."""
+    """No checkpoints yet, of searches with `slots` slots (a multiple of 64)."""
     next_invoke, dropped, size = (np.zeros(LEVELS, np.int64) for _ in range(3))
     next_complete, row = np.full(LEVELS, _UNUSED), np.full((LEVELS, slots), -1)
     state = np.full((LEVELS, KEPT), -1, np.int32)
@@ -179,13 +175,13 @@ def make_checkpoints(slots: int) -> Checkpoints:
 
 @lean
 def forget(checkpoints):
-    """Another key begins."""
+    """Drop all checkpoints, for another key begins."""
     checkpoints.next_complete[:] = _UNUSED
 
 
 @lean
 def checkpoint(checkpoints, cursor, window, frontier):
-    """Note where the search is, at every so many completions."""
+    """Note where the search is, at every multiple of EVERY completions."""
     if cursor.next_complete % EVERY != 0 or cursor.beam == 0 or frontier.tally.used > KEPT:
         return
     # The level is how often two divides the number of this multiple of EVERY: a level's checkpoints lie twice as far

@@ -1,19 +1,21 @@
 """Linearizability of any object by search (Wing and Gong 1993, Lowe's just-in-time form): the skeleton for all models.
 
-As in `register_search`, which knows more about registers, the events of an object are taken in order while a set of
+`search_plainly` says in plain lines what the compiled search does, and a test compares the two. As in
+`register_search`, which knows more about registers, the events of an object are taken in order while a set of
 undominated configurations (`configurations`) says all that may be true, and an operation is linearized no earlier than
 some completion needs it. Here `object_steps.step` says what an operation does. What keeps the sets small, and exact:
 - what changes nothing, and what costs nothing, is linearized as soon as the state allows (`_settle`);
 - of equal open operations the one that completes first goes first (they can be exchanged);
 - where nothing is open the set is the set of possible states with what is still pending.
 
-Runs the search for objects over all keys, within budgets of time and memory, and says where it got stuck.
+The search runs over all keys within budgets of time and memory (`driver`), and says where it got stuck.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -96,36 +98,67 @@ from checkers.linearizability.search_loop import (
     over_keys,
 )
 
-DEEPER = 64
-"""A beam follows so many times its width of configurations on the way to one completion,"""
-NEARER = 2
-"""and so many once it has found a way."""
+DEEPER: Final = 64
+"""How many times its width of configurations a beam follows on the way to one completion."""
+NEARER: Final = 2
+"""How many times its width of configurations a beam follows once it has found a way to the completion."""
+
+Call = TypeVar("Call")
+State = TypeVar("State", bound=Hashable)
+
+
+def search_plainly(
+    calls: Sequence[tuple[Call, int, int]], start: State, steps: Callable[[State, Call], Iterable[State]]
+) -> bool:
+    """Whether calls on one object (what is called, invocation, completion or NEVER) are linearizable.
+
+    `steps(state, call)` are the states that a call may lead to, none where it can't come next.
+    """
+    invoked = sorted(range(len(calls)), key=lambda call: calls[call][1])
+    completed = sorted((call for call in invoked if calls[call][2] != NEVER), key=lambda call: calls[call][2])
+    # A configuration is a state and the calls that are pending in it: have begun and not taken effect. The frontier
+    # are all that are possible after the completions so far; what has completed is pending in none of them.
+    frontier, begun = {(start, frozenset[int]())}, 0
+    for target in completed:
+        while begun < len(calls) and calls[invoked[begun]][1] < calls[target][2]:
+            frontier = {(state, pending | {invoked[begun]}) for state, pending in frontier}
+            begun += 1
+        # Just in time (Lowe 2017): calls take effect, in every order, until the target has; what comes behind it can
+        # as well wait for the next completion. No configuration is extended twice.
+        after, visited, stack = set[tuple[State, frozenset[int]]](), set(frontier), list(frontier)
+        while stack:
+            state, pending = stack.pop()
+            if target not in pending:
+                after.add((state, pending))
+                continue
+            for call in pending:
+                extended = {(new, pending - {call}) for new in steps(state, calls[call][0])} - visited
+                visited |= extended
+                stack += extended
+        if not after:
+            return False
+        frontier = after
+    return True
 
 
 class ObjectSearch(NamedTuple):
-    """One search: what is judged, how far it is (`search_loop.CURSOR`), what is open there, the states, the
-    configurations.
+    """One search over many objects; the operation that completes at the event at hand is the *target*."""
 
-    `frontier` has those after all events so far. While an operation, the target, completes `visited` gets those in
-    which it is still to be linearized, or may yet be, and `after` those in which it is, which become the frontier;
-    `stack` are the places in `visited` that are still to be extended. `goals` is scratch for sets.
-    """
-
-    ops: ObjectOps
-    cursor: np.record
-    window: Window
-    store: WordStore
-    frontier: ConfigSet
-    visited: ConfigSet
-    after: ConfigSet
-    stack: npt.NDArray[np.int32]
-    checkpoints: Checkpoints
-    goals: Goals
+    ops: ObjectOps  # what is judged; never written
+    cursor: np.record  # where the search is, by the fields of `search_loop.CURSOR`
+    window: Window  # what has begun and not completed before the event at hand, and the configuration in work
+    store: WordStore  # the states by number, if they are words (no locks, no strings); of the object at hand
+    frontier: ConfigSet  # all that may be true after the events so far: in none is a completed operation pending
+    visited: ConfigSet  # of the target: configurations in which it is still to be linearized, or may yet be
+    after: ConfigSet  # of the target: configurations in which it is linearized; they become the frontier
+    stack: npt.NDArray[np.int32]  # places of `visited` that are still to be extended, each at most once; as long as it
+    checkpoints: Checkpoints  # where the search was a while ago, of the object at hand
+    goals: Goals  # scratch for sets
 
 
 @lean
 def _begin_key(search):
-    """Nothing open, the object as it is before everything."""
+    """Make nothing open, and the object what it is before everything."""
     window, frontier = search.window, search.frontier
     vacate(window)
     empty(search.store)
@@ -241,6 +274,8 @@ def _expand(search, target, place, event):
         return _expand_set(ops.sets, search, target, place, event)
     work, seen_empty = np.int64(1), owes_empty(ops.queues, ops, place, window, visited)
     owing = has_bit(visited.owed, place, target)
+    # Before each turn: whatever a slot below `slot` leads to is in `visited` or `after`, or left out by a rule of
+    # `object_pruning` for something that is or will be there.
     for slot in range(window.top[0]):
         # What was added meanwhile may dominate the very configuration at hand: then that one does it all.
         state = visited.state[place]
@@ -249,8 +284,10 @@ def _expand(search, target, place, event):
         if not has_bit(visited.available, place, slot) or blocked(visited, place, slot, window):
             continue
         row = window.row[slot]
+        # It is linearized when it is free (`_settle`), or not at all.
         if is_plain_add(ops, row):
             continue
+        # Four rules, cheapest first: it may as well come later; it must not come yet; nothing comes of it.
         if not is_useful(ops.queues, ops, row, window.row[target], state, store, seen_empty):
             continue
         if is_premature(ops.queues, ops, row, place, window, visited, event):
@@ -328,6 +365,7 @@ def _complete(search, target, budget, event):
     clear(visited)
     clear(after)
     work, beam, place = np.int64(1), search.cursor.beam, 0
+    # Each configuration of the frontier goes where it belongs: to `after` if the target has taken effect in it.
     for place in range(frontier.tally.used):
         if frontier.state[place] >= 0:
             _load(frontier, place, search.window)
@@ -341,6 +379,7 @@ def _complete(search, target, budget, event):
         top += 1
     # Every configuration of `visited` that is not on the stack was extended, so at its end all were.
     while top > 0:
+        # A beam ends early, and then an empty `after` refutes nothing.
         most = DEEPER if after.tally.live == 0 else NEARER
         if beam > 0 and (after.tally.live >= enough(beam) or visited.tally.used >= most * beam):
             search.cursor.dropped = 1

@@ -48,7 +48,7 @@ from checkers.linearizability.objects.object_columns import (
 from checkers.linearizability.objects.word_store import intern, spell, symbol, with_last, without_first
 
 IMPOSSIBLE: Final = -1
-"""Instead of a state: the operation can't be next."""
+"""Instead of a state: the operation can't come next."""
 
 
 @lean_inline

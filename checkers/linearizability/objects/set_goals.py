@@ -28,10 +28,10 @@ FAR: Final = 1 << 40
 
 
 class Goals(NamedTuple):
-    """Scratch: by slot how far a read is from the state at hand, and how far two sorted lists are compared (`WALK`)."""
+    """Scratch of one extension of one configuration of a set."""
 
-    distance: npt.NDArray[np.int64]
-    walk: np.record
+    distance: npt.NDArray[np.int64]  # by slot: elements on which an owed read and the state differ; FAR: no goal (more)
+    walk: np.record  # how far a state and a read, both sorted, are compared, by the fields of WALK
 
 
 WALK: Final = (
@@ -41,7 +41,7 @@ WALK: Final = (
 
 
 def make_goals(slots: int) -> Goals:
-    """Scratch for so many slots."""
+    """Scratch for searches with `slots` slots."""
     return Goals(np.zeros(slots, np.int64), make_record(WALK))
 
 
@@ -110,7 +110,7 @@ def reach(search, goal, state, event):
     ops, window, store, walk = search.ops, search.window, search.store, search.goals.walk
     walk.in_state, walk.in_read = 0, ops.sets.first[goal]
     now = state
-    # `now` agrees with the read in all elements that the walk is past, and with `state` in the others.
+    # Before each turn `now` agrees with the read in all elements that the walk is past, and with `state` in the others.
     while now >= 0:
         element, kind = _difference(ops, goal, state, store, walk)
         if kind < 0:

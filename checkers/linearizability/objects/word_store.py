@@ -14,16 +14,15 @@ Ints = npt.NDArray[np.int64]
 
 
 class WordStore(NamedTuple):
-    """Word `i` is `pool[start[i]:start[i] + size[i]]`; words may share their symbols. `table` is the open-addressing
-    index, `place[i]` where word i stands in it; `stock` has the fields STOCK; new words are written in `buffer`."""
+    """Word `i` is `pool[start[i]:start[i] + size[i]]`; words may share their symbols, and no two are equal."""
 
-    pool: npt.NDArray[np.int32]
-    start: Ints
-    size: npt.NDArray[np.int32]
-    table: npt.NDArray[np.int32]
-    place: npt.NDArray[np.int32]
-    stock: np.record
-    buffer: npt.NDArray[np.int32]
+    pool: npt.NDArray[np.int32]  # symbols of all words; the first `stock.symbols` are taken
+    start: Ints  # by word its place in `pool`
+    size: npt.NDArray[np.int32]  # by word its length in symbols
+    table: npt.NDArray[np.int32]  # open addressing: a word's number, -1: free; four times as long as there may be words
+    place: npt.NDArray[np.int32]  # by word where it stands in `table`: table[place[i]] == i
+    stock: np.record  # by the fields of STOCK
+    buffer: npt.NDArray[np.int32]  # where a new word is written, to be interned
 
 
 STOCK: Final = (

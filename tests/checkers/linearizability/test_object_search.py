@@ -34,6 +34,7 @@ from tests.support.few_seeds import ranges_of
 )
 @pytest.mark.parametrize("model", OBJECTS)
 def test_search_and_brute_force_agree(model: str, first: int, count: int, sizes: tuple[int, int]) -> None:
+    """So does the search in plain lines at the top of `object_search`."""
     start, steps = OBJECTS[model]
     seeds = range(first, first + count)
     histories = [random_calls(random := Random(seed), model, random.randint(*sizes)) for seed in seeds]
@@ -42,6 +43,7 @@ def test_search_and_brute_force_agree(model: str, first: int, count: int, sizes:
     found = answers_of(ObjectKernel(model, 1, Budget(), Interned(None, tuple(texts))), columns(model, histories, texts))
     for number, calls in enumerate(histories):
         truth = some_order(calls, start, steps)
+        assert object_search.search_plainly(calls, start, steps) == truth, (number, calls)
         seen[truth] += 1
         width = 3 if model == "multi-register" else 1
         answers = [one for place in range(width) for one in found.get(width * number + place, [])]
