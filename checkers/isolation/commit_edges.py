@@ -15,54 +15,51 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from checkers.columns.codes import Bools, Ids, Ints
 from checkers.compiled import kernel, lean, lean_inline
-
-Int32s = npt.NDArray[np.int32]
-Int64s = npt.NDArray[np.int64]
 
 
 class Reads(NamedTuple):
     """External reads: transaction t owns `begin[t]:begin[t + 1]`, in its own order; `source` is whom it read from, the
     number of transactions for the initial state."""
 
-    begin: Int64s
-    key: Int32s
-    source: Int32s
+    begin: Ints
+    key: Ids
+    source: Ids
 
 
 class Writes(NamedTuple):
     """Last writes of each key: transaction t owns `begin[t]:begin[t + 1]`, sorted by key."""
 
-    begin: Int64s
-    key: Int32s
+    begin: Ints
+    key: Ids
 
 
 class SessionChains(NamedTuple):
     """Session order: transaction t is number `place[t]` of chain `chain[t]`, right behind `before[t]` (-1: none). A
     transaction that is in no order at all (not committed) has chain -1."""
 
-    chain: Int32s
-    place: Int32s
-    before: Int32s
+    chain: Ids
+    place: Ids
+    before: Ids
     total: int
 
 
 class DemandedEdges(NamedTuple):
     """Edges `source → target`; `reason` is the external read that demands it."""
 
-    source: Int32s
-    target: Int32s
-    reason: Int64s
+    source: Ids
+    target: Ids
+    reason: Ints
 
 
 class Demanded(NamedTuple):
     """The first `used` places of these columns are `DemandedEdges`, behind them is room."""
 
-    source: Int32s
-    target: Int32s
-    reason: Int64s
+    source: Ids
+    target: Ids
+    reason: Ints
     used: np.int64
 
 
@@ -75,17 +72,17 @@ class _LatestReads(NamedTuple):
     """By key: two reads of one transaction with different sources, the one met last first; `of` marks whose. `keys` are
     those of the transaction at hand, in the order in which they were met."""
 
-    of: Int32s
-    first: Int64s
-    second: Int64s
-    keys: Int32s
+    of: Ids
+    first: Ints
+    second: Ints
+    keys: Ids
 
 
 class _Sources(NamedTuple):
     """By source: the transaction that read from it last; by read: whether it is its transaction's first of that."""
 
-    met: Int32s
-    first: npt.NDArray[np.bool_]
+    met: Ids
+    first: Bools
 
 
 @kernel
@@ -241,21 +238,21 @@ class KeyWriters(NamedTuple):
     """Writers by key, then by chain: key k's groups are `groups[k]:groups[k + 1]`, group g is of chain `chain[g]` and
     has the transactions `transaction[begin[g]:begin[g + 1]]`, numbers `place` of their chain, rising."""
 
-    groups: Int64s
-    chain: Int32s
-    begin: Int64s
-    transaction: Int32s
-    place: Int32s
+    groups: Ints
+    chain: Ids
+    begin: Ints
+    transaction: Ids
+    place: Ids
 
 
 class VectorClocks(NamedTuple):
     """A pool of vector clocks: transaction t's is `pool[slot[t]]` while `waiting[t]` of its successors need it; entry c
     counts the transactions of chain c that are before t or t itself. `free` is a stack of free slots."""
 
-    pool: Int32s
-    slot: Int32s
-    waiting: Int32s
-    free: Int32s
+    pool: Ids
+    slot: Ids
+    waiting: Ids
+    free: Ids
 
 
 def key_writers(writes: Writes, chains: SessionChains, keys: int) -> KeyWriters:
@@ -400,7 +397,7 @@ def _causal_edges(order, reads, writers, chains, clocks, met, key_met):
     return edges
 
 
-def causal_edges(order: Int32s, reads: Reads, writes: Writes, chains: SessionChains, keys: int) -> DemandedEdges:
+def causal_edges(order: Ids, reads: Reads, writes: Writes, chains: SessionChains, keys: int) -> DemandedEdges:
     """What causal consistency demands besides so and wr, for histories that are read atomic (in which a transaction
     reads each key from one source); `order` is a topological order of so ∪ wr."""
     count = len(reads.begin) - 1

@@ -14,11 +14,11 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from checkers.columns.codes import FAIL, INFO, NIL, OK, WRITE, Ints
+from checkers.columns.codes import FAIL, INFO, NIL, OK, WRITE, Bools, Ids, Ints
 from checkers.columns.dense import dense, packed, together
 from checkers.columns.mops import ADDRESS, Columns, selected
 from checkers.compiled import kernel, lean_inline
-from checkers.isolation.commit_edges import Int32s, Reads, SessionChains, Writes
+from checkers.isolation.commit_edges import Reads, SessionChains, Writes
 
 FINE: Final = 0
 THIN_AIR_READ: Final = 1
@@ -35,11 +35,11 @@ class TransactionRows(NamedTuple):
     """Transaction t owns the rows `begin[t]:begin[t + 1]`; `key` and `version` are dense numbers, `write` and `nil`
     flags; `status` is the transaction's."""
 
-    begin: npt.NDArray[np.int64]
-    key: Int32s
-    version: Int32s
-    write: npt.NDArray[np.bool_]
-    nil: npt.NDArray[np.bool_]
+    begin: Ints
+    key: Ids
+    version: Ids
+    write: Bools
+    nil: Bools
     status: npt.NDArray[np.int8]
 
 
@@ -48,21 +48,21 @@ class Matched(NamedTuple):
     -1 for none), what is wrong with it, the row of the write that shows it (-1: none), and whether a write is its
     transaction's last of the key. `observed`: by transaction, whether anything was read from it."""
 
-    source: Int32s
+    source: Ids
     problem: npt.NDArray[np.int8]
-    witness: Int32s
-    final: npt.NDArray[np.bool_]
-    observed: npt.NDArray[np.bool_]
+    witness: Ids
+    final: Bools
+    observed: Bools
 
 
 class _Writers(NamedTuple):
     """By version: its writer (-1: none, -2: several), the row of its last write there, the row of a failed write of it;
     by key: whether nil was written."""
 
-    transaction: Int32s
-    row: Int32s
-    failed_row: Int32s
-    nil_written: npt.NDArray[np.bool_]
+    transaction: Ids
+    row: Ids
+    failed_row: Ids
+    nil_written: Bools
 
 
 @kernel
@@ -249,9 +249,9 @@ class _SessionEnds(NamedTuple):
     come behind that, and how many there are."""
 
     last_ok: Ints
-    last: Int32s
+    last: Ids
     ended: np.ndarray
-    length: Int32s
+    length: Ids
 
 
 @kernel
@@ -300,7 +300,7 @@ def _find_overlap(session, invoke, complete, status, committed, over):
     return -1
 
 
-def so_wr(history: History) -> tuple[Int32s, Int32s, Ints]:
+def so_wr(history: History) -> tuple[Ids, Ids, Ints]:
     """The edges of so ∪ wr: source, target and the external read behind them (-1: session order). The initial state is
     the node behind all transactions and comes before every session."""
     chains, reads = history.chains, history.reads

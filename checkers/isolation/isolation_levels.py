@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from checkers.columns.codes import Ints, told_value
+from checkers.columns.codes import Ids, Ints, told_value
 from checkers.columns.graph import Digraph, cyclic_components, digraph, peel, shortest_cycle
 from checkers.columns.mops import Columns, key_of, unsupported_rows
 from checkers.findings import NO_KEY, Finding, Findings, Key
-from checkers.isolation.commit_edges import DemandedEdges, Int32s, atomic_edges, causal_edges, committed_edges
+from checkers.isolation.commit_edges import DemandedEdges, atomic_edges, causal_edges, committed_edges
 from checkers.isolation.isolation_history import SEVERAL_WRITERS, History, read_history, so_wr
 
 LEVELS: Final = ("none", "read-committed", "read-atomic", "causal")
@@ -131,14 +131,14 @@ class IsolationKernel:
 class _Cause:
     """All edges of a level's graph: those below `demanded` are so or wr, the others demanded by the level."""
 
-    source: Int32s
-    target: Int32s
+    source: Ids
+    target: Ids
     reason: Ints
     demanded: int
     level: str
 
 
-def _level_graph(history: History, base: _Cause, level: int, order: Int32s) -> tuple[Digraph, _Cause]:
+def _level_graph(history: History, base: _Cause, level: int, order: Ids) -> tuple[Digraph, _Cause]:
     """So, wr and what a level demands; `order` is a topological one of the former."""
     demanded = _demanded(history, level, order)
     cause = _Cause(
@@ -156,7 +156,7 @@ def _is_acyclic(graph: Digraph) -> bool:
     return bool(peel(graph.offsets, graph.targets, np.empty(nodes, np.int32)) == nodes)
 
 
-def _demanded(history: History, level: int, order: Int32s) -> DemandedEdges:
+def _demanded(history: History, level: int, order: Ids) -> DemandedEdges:
     if level == 1:
         return committed_edges(history.reads, history.writes, history.keys)
     if level == 2:

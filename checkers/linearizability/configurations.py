@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from checkers.columns.codes import Ids, Ints, Words
 from checkers.compiled import lean, lean_inline, make_record
 
 BUCKETS: Final = 1024
@@ -20,19 +20,17 @@ BUCKETS: Final = 1024
 SET_FULL: Final = -1
 """Instead of the work done: a set of configurations is full."""
 
-Words = npt.NDArray[np.uint64]
-
 
 class ConfigSet(NamedTuple):
     """Configurations in order of insertion, by place: the first `tally.used` places are taken. No live configuration
     dominates another. Buckets chain those of equal state (mod BUCKETS)."""
 
-    state: npt.NDArray[np.int32]  # a value's number, or a word of the store; -1: removed, since it was dominated
+    state: Ids  # a value's number, or a word of the store; -1: removed, since it was dominated
     available: Words  # by place a mask of slots: what changes the state and may still be linearized
     owed: Words  # likewise: what must still be linearized; what only observes is in this mask alone
-    next: npt.NDArray[np.int32]  # the place inserted before this one in its bucket, -1 the end; always a lower one
-    head: npt.NDArray[np.int32]  # by bucket the place inserted last
-    head_epoch: npt.NDArray[np.int64]  # by bucket when `head` was set: it counts only if that is `tally.epoch`
+    next: Ids  # the place inserted before this one in its bucket, -1 the end; always a lower one
+    head: Ids  # by bucket the place inserted last
+    head_epoch: Ints  # by bucket when `head` was set: it counts only if that is `tally.epoch`
     tally: np.record  # of TALLY: 0 <= live <= used <= the length of `state`
 
 
@@ -242,12 +240,12 @@ def adopt(frontier, after, most):
 class Window(NamedTuple):
     """The open operations by slot, and the masks of the configuration in work."""
 
-    row: npt.NDArray[np.int64]  # the operation in a slot, -1: the slot is free
+    row: Ints  # the operation in a slot, -1: the slot is free
     rivals: Words  # by slot a mask: who does the same (`alike`) and completes earlier, so has to go first
     available: Words  # one row: `available` of the configuration in work
     owed: Words  # one row: `owed` of the configuration in work
-    slot_of: npt.NDArray[np.int32]  # by row its slot while the operation is open: row[slot_of[r]] == r
-    top: npt.NDArray[np.int64]  # all slots from top[0] on are free, and the one below is not
+    slot_of: Ids  # by row its slot while the operation is open: row[slot_of[r]] == r
+    top: Ints  # all slots from top[0] on are free, and the one below is not
 
 
 def make_window(slots: int, rows: int) -> Window:

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from checkers.columns.codes import Ints
+from checkers.columns.codes import Bools, Codes, Ints
 from checkers.linearizability.configurations import ConfigSet, grown
 from checkers.linearizability.search_loop import DONE, PAUSED, STORE_FULL, next_key
 
@@ -53,7 +52,7 @@ class SearchAnswers:
     """`answers[k]` is VALID, INVALID or UNDECIDED (out of budget); `stuck[k]` is the row of the given columns whose
     completion refutes key k, or where the search was when it stopped; `why` says which budget ran out first."""
 
-    answers: npt.NDArray[np.uint8]
+    answers: Codes
     stuck: Ints
     why: str | None = None
 
@@ -168,12 +167,12 @@ def widths(keys: int, key: Ints, begin: Ints, end: Ints) -> Ints:
     return most
 
 
-def narrow(most: Ints) -> npt.NDArray[np.bool_]:
+def narrow(most: Ints) -> Bools:
     """The keys that can be searched, by the most operations that each has open at once."""
     return most <= MOST_SLOTS
 
 
-def with_wide(found: SearchAnswers, searched: npt.NDArray[np.bool_], most: Ints, what: str) -> SearchAnswers:
+def with_wide(found: SearchAnswers, searched: Bools, most: Ints, what: str) -> SearchAnswers:
     """The answers for all keys, where only some were searched (`narrow`): the others are undecided."""
     answers, stuck = np.full(len(most), UNDECIDED, np.uint8), np.full(len(most), -1)
     answers[searched], stuck[searched] = found.answers, found.stuck

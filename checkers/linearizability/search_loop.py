@@ -20,9 +20,8 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from checkers.columns.codes import NEVER, Ints
+from checkers.columns.codes import NEVER, Ids, Ints, Words
 from checkers.compiled import lean, lean_in, lean_inline, make_record
 from checkers.linearizability.configurations import adopt, is_linearized
 
@@ -159,9 +158,9 @@ class Checkpoints(NamedTuple):
     dropped: Ints  # the cursor's
     row: Ints  # by level and slot what was open there, as in `Window.row`
     size: Ints  # how many configurations were followed, KEPT at most
-    state: npt.NDArray[np.int32]  # by level and place, as in `ConfigSet.state`
-    available: npt.NDArray[np.uint64]  # by level and place, as in `ConfigSet.available`
-    owed: npt.NDArray[np.uint64]  # by level and place, as in `ConfigSet.owed`
+    state: Ids  # by level and place, as in `ConfigSet.state`
+    available: Words  # by level and place, as in `ConfigSet.available`
+    owed: Words  # by level and place, as in `ConfigSet.owed`
 
 
 def make_checkpoints(slots: int) -> Checkpoints:

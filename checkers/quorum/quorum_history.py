@@ -11,12 +11,11 @@ from itertools import product
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from checkers.columns.batches import coded, outcomes, read_elements
-from checkers.columns.codes import FAIL, READ, WRITE
+from checkers.columns.codes import FAIL, READ, WRITE, Bools
 from checkers.columns.mops import STRONG_MODES, MopProjection
 from checkers.engines.api import Engine
 from checkers.engines.flows import BatchFlow, run_batches
@@ -61,7 +60,7 @@ class Reading:
     else they began after event `last`, the last of anything but reads."""
 
     places: tuple[Place, ...]
-    binding: npt.NDArray[np.bool_]
+    binding: Bools
     nodes: tuple[str, ...]
     answers: Mapping[Answer, str | None]
     marked: bool
@@ -171,7 +170,7 @@ def _last_write(rows: pa.RecordBatch) -> int:
     return int(ended[writes].max(initial=-1))
 
 
-def _binding(source: Source, places: tuple[Place, ...]) -> npt.NDArray[np.bool_]:
+def _binding(source: Source, places: tuple[Place, ...]) -> Bools:
     possible = _possible_factors(tuple(dict.fromkeys(str(here) for _, here, _ in places)))
     try:
         matrix = [[_binds(one, other, possible) for other in places] for one in places]

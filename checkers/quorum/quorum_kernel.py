@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from checkers.columns.codes import NIL
+from checkers.columns.codes import NIL, Bools
 from checkers.columns.instances import Instances, make_instances
 from checkers.columns.mops import Columns
 from checkers.findings import Finding, Findings
-from checkers.quorum.quorum_table import ABSENT, Bools, QuorumTable, cell_key, garbage, judge_table
+from checkers.quorum.quorum_table import ABSENT, QuorumTable, cell_key, garbage, judge_table
 from checkers.quorum.row_floors import Sources, by_partition, by_session, too_old_reads
 from checkers.quorum.torn_pages import Tear, seen_parts, torn_deletion, torn_pages
 

@@ -12,9 +12,8 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from checkers.columns.codes import FAIL, NEVER, NIL, OK, READ, WRITE, Ints
+from checkers.columns.codes import FAIL, NEVER, NIL, OK, READ, WRITE, Bools, Ints
 from checkers.columns.dense import together
 from checkers.columns.mops import ADDRESS, Columns, selected, unsupported_rows
 from checkers.columns.spans import spread
@@ -33,8 +32,6 @@ MOST_TOUCHES: Final = 1 << 24
 """So many cells are deleted by ranges and partitions at most, all deletions together; see `judge_table`."""
 
 _TOO_MANY: Final = f"Ranges and partitions delete more than {MOST_TOUCHES} cells, so some partitions were not judged."
-
-Bools = npt.NDArray[np.bool_]
 
 
 class Mutations(NamedTuple):

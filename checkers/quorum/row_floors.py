@@ -14,11 +14,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from checkers.columns.codes import NIL, Ints
+from checkers.columns.codes import NIL, Bools, Ints
 from checkers.columns.dense import together
 from checkers.columns.instances import Instances, record
 from checkers.compiled import kernel, lean, lean_inline
-from checkers.quorum.quorum_table import Bools, Cells, Deletions, Mutations, Pages
+from checkers.quorum.quorum_table import Cells, Deletions, Mutations, Pages
 from checkers.quorum.torn_pages import first_above
 
 OLDER_THAN_READ: Final = 0

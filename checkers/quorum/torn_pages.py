@@ -21,11 +21,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from checkers.columns.codes import Ints
+from checkers.columns.codes import Bools, Ints
 from checkers.columns.instances import Instances, record
 from checkers.compiled import kernel, lean, lean_inline
 from checkers.explain.speaker import Speaker
-from checkers.quorum.quorum_table import ABSENT, Bools, Deletions, Mutations, Pages, QuorumTable, cell_key
+from checkers.quorum.quorum_table import ABSENT, Deletions, Mutations, Pages, QuorumTable, cell_key
 
 
 class _Memo(NamedTuple):

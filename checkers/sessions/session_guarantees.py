@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from checkers.columns.chains import Chains, chain_of, find_chains, positions
-from checkers.columns.codes import NEVER, NIL, OK, READ, WRITE, Ints
+from checkers.columns.codes import NEVER, NIL, OK, READ, WRITE, Bools, Ints
 from checkers.columns.dense import together
 from checkers.columns.instances import Instances, make_instances
 from checkers.columns.mops import Columns, key_of, selected, unsupported_rows
@@ -16,7 +16,6 @@ from checkers.columns.versions import (
     APPEND,
     ELEMENT,
     LIST_READ,
-    Bools,
     Replaced,
     Versions,
     dense_sessions,

@@ -21,10 +21,10 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from checkers.columns.chains import Chains, chain_of, first_shown
-from checkers.columns.codes import NEVER, NIL, OK, READ, WRITE, Ints
+from checkers.columns.codes import NEVER, NIL, OK, READ, WRITE, Bools, Ints
 from checkers.columns.dense import together
 from checkers.columns.mops import Columns, key_of
-from checkers.columns.versions import APPEND, LIST_READ, Bools
+from checkers.columns.versions import APPEND, LIST_READ
 from checkers.findings import Findings
 from checkers.sessions.session_order import MONOTONIC_WRITES, READ_YOUR_WRITES, WRITES_FOLLOW_READS, Events
 from checkers.verdict import NO_READS, Validity, reads_of_several, values_of_nobody, writes_of_two_orders

@@ -30,11 +30,11 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.columns.chains import Chains
-from checkers.columns.codes import NEVER, NIL, READ, Ints
+from checkers.columns.codes import NEVER, NIL, READ, Bools, Ids, Ints
 from checkers.columns.dense import together
 from checkers.columns.instances import Instances, record
 from checkers.columns.mops import Columns
-from checkers.columns.versions import LIST_READ, Bools, grouped_order
+from checkers.columns.versions import LIST_READ, grouped_order
 from checkers.compiled import kernel, lean, lean_inline
 
 MONOTONIC_READS: Final = 0
@@ -60,13 +60,13 @@ class Events(NamedTuple):
     begin: Ints
     invoke: Ints
     complete: Ints
-    session: npt.NDArray[np.int32]
-    version: npt.NDArray[np.int32]
+    session: Ids
+    version: Ids
     since: Ints
     settled: Ints
-    read: npt.NDArray[np.bool_]
-    strong: npt.NDArray[np.bool_]
-    judged: npt.NDArray[np.bool_]
+    read: Bools
+    strong: Bools
+    judged: Bools
     by_completion: Ints
     finished: Ints
 
@@ -74,9 +74,9 @@ class Events(NamedTuple):
 class _Sessions(NamedTuple):
     """By session: the cell that the rest is about, and the rows of the newest read and write that completed."""
 
-    cell: npt.NDArray[np.int64]
-    read: npt.NDArray[np.int64]
-    write: npt.NDArray[np.int64]
+    cell: Ints
+    read: Ints
+    write: Ints
 
 
 @lean_inline
@@ -170,7 +170,7 @@ def _judge(events, sessions, wanted, out, stale):
 
 
 def judge_sessions(
-    events: Events, session_count: int, wanted: npt.NDArray[np.bool_], out: Instances
+    events: Events, session_count: int, wanted: Bools, out: Instances
 ) -> tuple[npt.NDArray[np.int8], int, int]:
     """Judge the wanted guarantees (flags by code); returns by row 1 for reads that are certainly not monotonic, 2 for
     those that miss an own write, if that is wanted, 3 for both and else 0; then how many comparisons of a read with the
@@ -246,9 +246,7 @@ def _draw(visits, until, top, versions, helper_of, source, target):
     return count, helpers
 
 
-def read_order(
-    events: Events, chosen: npt.NDArray[np.bool_], versions: int, before: npt.NDArray[np.bool_]
-) -> ReadOrder:
+def read_order(events: Events, chosen: Bools, versions: int, before: Bools) -> ReadOrder:
     """What sessions say of the order of versions in the chosen cells; `before` flags the rows of which later reads must
     not be older: reads, writes that were acknowledged, or both."""
     cell = np.repeat(np.arange(len(chosen)), np.diff(events.begin))

@@ -11,9 +11,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from checkers.columns.codes import Ints
+from checkers.columns.codes import Bools, Ints
 from checkers.columns.dense import together
 from checkers.columns.instances import Instances, record
 from checkers.compiled import kernel, lean, lean_inline
@@ -23,8 +22,6 @@ _LARGE: Final = 64
 
 UNCLEAR: Final = -3
 """Instead of a writer: one of several."""
-
-Bools = npt.NDArray[np.bool_]
 
 
 class PageVisits(NamedTuple):

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from checkers.columns.codes import NEVER, NIL, Ints
+from checkers.columns.codes import NEVER, NIL, Bools, Ints
 from checkers.columns.versions import grouped_order
 from checkers.compiled import kernel, lean, lean_inline
 from checkers.sessions.session_order import Events
@@ -49,7 +49,7 @@ class SessionEdges(NamedTuple):
 
     begin: Ints
     target: Ints
-    helper: npt.NDArray[np.bool_]
+    helper: Bools
 
 
 class _Building(NamedTuple):
@@ -58,8 +58,8 @@ class _Building(NamedTuple):
     known), which only cycles ask for; `heap` is scratch."""
 
     waits: Ints
-    gone: npt.NDArray[np.bool_]
-    ready: npt.NDArray[np.bool_]
+    gone: Bools
+    ready: Bools
     met: npt.NDArray[np.int8]
     before: Ints
     heap: Ints
@@ -232,8 +232,8 @@ class Contradiction(NamedTuple):
     """Nodes that would each have to come before the one listed before them (the first before the last), and why."""
 
     group: int
-    nodes: npt.NDArray[np.int64]
-    reasons: npt.NDArray[np.int64]
+    nodes: Ints
+    reasons: Ints
 
 
 def contradictions(nodes: Nodes, edges: SessionEdges, explain: int) -> tuple[int, list[Contradiction]]:

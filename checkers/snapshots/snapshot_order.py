@@ -10,10 +10,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
-from checkers.columns.codes import NIL, Ints
+from checkers.columns.codes import NIL, Bools, Ints
 from checkers.columns.instances import Instances, record
 from checkers.compiled import kernel, lean
 
@@ -49,10 +46,10 @@ class Snapshots(NamedTuple):
     stamp: Ints
     version: Ints
     until: Ints
-    nobodys: npt.NDArray[np.bool_]
+    nobodys: Bools
     invoke: Ints
     complete: Ints
-    judged: npt.NDArray[np.bool_]
+    judged: Bools
 
 
 @lean

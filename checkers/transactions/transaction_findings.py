@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
+from checkers.columns.codes import Ints
 from checkers.columns.instances import Instances
 from checkers.explain.speaker import Speaker
 from checkers.findings import NO_KEY, Finding, Key
@@ -19,7 +20,7 @@ from checkers.transactions.inference.list_accesses import CLASSES as LIST_CLASSE
 from checkers.transactions.inference.lists import LIST_APPEND, ListReader
 from checkers.transactions.inference.register_accesses import CLASSES as REGISTER_CLASSES
 from checkers.transactions.inference.registers import RW_REGISTER, RegisterReader
-from checkers.transactions.transaction_mops import Ints, Txns, read_all, take_all
+from checkers.transactions.transaction_mops import Txns, read_all, take_all
 from harness.errors import UserError
 
 OWN: Final = frozenset({"internal", "future-read"})

@@ -8,22 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from checkers.columns.batches import coded, completions, ints, outcomes, read_elements, spans, valid
-from checkers.columns.codes import NIL, began_as
+from checkers.columns.codes import NIL, Bools, Codes, Ids, Ints, began_as
 from checkers.compiled import lean
 from checkers.source import KEY_COLUMNS, Source
 from harness.errors import UserError
-
-Ints: TypeAlias = npt.NDArray[np.int64]
-Codes: TypeAlias = npt.NDArray[np.uint8]
-Bools: TypeAlias = npt.NDArray[np.bool_]
 
 _LEAVES: Final = ("f", *KEY_COLUMNS, "value", "values")
 COLUMNS: Final = (
@@ -191,9 +186,6 @@ def joined(parts: list[Txns]) -> Txns:
         nothing = np.empty(0, np.int64)
         return Txns(nothing, nothing, np.empty(0, np.uint8), nothing)
     return Txns(*(np.concatenate([part[i] for part in parts]) for i in range(4)))
-
-
-Ids = npt.NDArray[np.int32]
 
 
 class KeyTable(NamedTuple):

@@ -11,9 +11,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from checkers.columns.codes import CAS, FAIL, FAILED_CAS, NEVER, NIL, READ, WRITE, Ints, RegisterColumns
+from checkers.columns.codes import CAS, FAIL, FAILED_CAS, NEVER, NIL, READ, WRITE, Bools, Ints, RegisterColumns
 from checkers.columns.dense import together
 from checkers.columns.graph import unite
 from checkers.columns.grouping import KeyedOps
@@ -52,7 +51,7 @@ class Touches(NamedTuple):
     kind: Ints
     value: Ints
     expected: Ints
-    refused: npt.NDArray[np.bool_]
+    refused: Bools
 
 
 @kernel

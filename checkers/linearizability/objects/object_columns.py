@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from checkers.columns.codes import NEVER, Ints
+from checkers.columns.codes import NEVER, Bools, Codes, Ids, Ints
 from checkers.columns.dense import together
 from checkers.columns.grouping import KeyedOps
 from checkers.columns.mops import ADDRESS, Columns
@@ -39,8 +39,6 @@ UNSEEN: Final = 0
 FADED: Final = 1
 """The symbol of whatever nobody looks at any more in a register."""
 
-Symbols = npt.NDArray[np.int32]
-
 ABSENT: Final[Any] = None
 """Instead of the columns of another kind."""
 
@@ -65,7 +63,7 @@ class SetColumns(NamedTuple):
 
     first: Ints
     last: Ints
-    members: Symbols
+    members: Ids
     removed: Ints
     last_lacking: Ints
 
@@ -82,14 +80,14 @@ class StringColumns(NamedTuple):
     rank: Ints
     last: Ints
     edge_first: Ints
-    edge_piece: Symbols
-    edge_target: Symbols
+    edge_piece: Ids
+    edge_target: Ids
     next_put: Ints
     next_get: Ints
     next_first: Ints
     next_last: Ints
     get_begin: Ints
-    get_node: Symbols
+    get_node: Ids
 
 
 class RowColumns(NamedTuple):
@@ -102,7 +100,7 @@ class RowColumns(NamedTuple):
     width: Ints
     first: Ints
     last: Ints
-    items: Symbols
+    items: Ids
     last_needed: Ints
     last_written: Ints
     first_needed: Ints
@@ -122,8 +120,8 @@ class ObjectOps(NamedTuple):
 
     model: int
     offsets: Ints
-    kind: npt.NDArray[np.uint8]
-    value: Symbols
+    kind: Codes
+    value: Ids
     invoke: Ints
     complete: Ints
     order: Ints
@@ -215,7 +213,7 @@ class Slices(NamedTuple):
 
     first: Ints
     last: Ints
-    items: npt.NDArray[np.int32]
+    items: Ids
 
 
 def make_ops(model: int, rows: Columns, kind: Ints, value: Ints, items: Slices | None = None) -> ObjectOps:
@@ -244,7 +242,7 @@ def _alike(kind: Ints, value: Ints, items: Slices | None) -> Ints:
     return ids
 
 
-def without(ops: ObjectOps, useless: npt.NDArray[np.bool_]) -> ObjectOps:
+def without(ops: ObjectOps, useless: Bools) -> ObjectOps:
     """The operations but the useless ones; objects keep their places, even if nothing is left of them."""
     offsets = np.concatenate(([0], np.cumsum(~useless)))[ops.offsets]
     return _chosen(ops, np.flatnonzero(~useless), offsets)

@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
-from checkers.columns.codes import NEVER, Ints
+from checkers.columns.codes import NEVER, Ids, Ints
 from checkers.compiled import lean, lean_inline
 from checkers.linearizability.configurations import (
     SET_FULL,
@@ -151,7 +150,7 @@ class ObjectSearch(NamedTuple):
     frontier: ConfigSet  # all that may be true after the events so far: in none is a completed operation pending
     visited: ConfigSet  # of the target: configurations in which it is still to be linearized, or may yet be
     after: ConfigSet  # of the target: configurations in which it is linearized; they become the frontier
-    stack: npt.NDArray[np.int32]  # places of `visited` that are still to be extended, each at most once; as long as it
+    stack: Ids  # places of `visited` that are still to be extended, each at most once; as long as it
     checkpoints: Checkpoints  # where the search was a while ago, of the object at hand
     goals: Goals  # scratch for sets
 

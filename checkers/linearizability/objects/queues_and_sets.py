@@ -11,9 +11,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from checkers.columns.codes import INFO, NEVER, NIL, OK, READ, WRITE, Ints, RegisterColumns
+from checkers.columns.codes import INFO, NEVER, NIL, OK, READ, WRITE, Bools, Ints, RegisterColumns
 from checkers.columns.dense import together
 from checkers.columns.grouping import KeyedOps
 from checkers.columns.mops import Columns
@@ -61,7 +60,7 @@ def _queue_rows(rows: Columns) -> Columns:
     return rows | {"kind": kind}
 
 
-def _returned(rows: Columns) -> npt.NDArray[np.bool_]:
+def _returned(rows: Columns) -> Bools:
     """Whether each row's element is ever returned by a dequeue."""
     ids, count = together([rows["object"], rows["value"]])
     seen = np.zeros(count, np.bool_)

@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from checkers.columns.codes import Ints
 from checkers.compiled import lean, make_record
 from checkers.linearizability.configurations import has_bit, unset_bit
 from checkers.linearizability.objects.object_columns import ADD, MEMBERS, REMOVE
@@ -30,7 +30,7 @@ FAR: Final = 1 << 40
 class Goals(NamedTuple):
     """Scratch of one extension of one configuration of a set."""
 
-    distance: npt.NDArray[np.int64]  # by slot: elements on which an owed read and the state differ; FAR: no goal (more)
+    distance: Ints  # by slot: elements on which an owed read and the state differ; FAR: no goal (more)
     walk: np.record  # how far a state and a read, both sorted, are compared, by the fields of WALK
 
 

@@ -5,24 +5,22 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from checkers.columns.codes import Ids, Ints
 from checkers.compiled import lean, lean_inline, make_record
 from checkers.linearizability.search_loop import NO_ROOM
-
-Ints = npt.NDArray[np.int64]
 
 
 class WordStore(NamedTuple):
     """Word `i` is `pool[start[i]:start[i] + size[i]]`; words may share their symbols, and no two are equal."""
 
-    pool: npt.NDArray[np.int32]  # symbols of all words; the first `stock.symbols` are taken
+    pool: Ids  # symbols of all words; the first `stock.symbols` are taken
     start: Ints  # by word its place in `pool`
-    size: npt.NDArray[np.int32]  # by word its length in symbols
-    table: npt.NDArray[np.int32]  # open addressing: a word's number, -1: free; four times as long as there may be words
-    place: npt.NDArray[np.int32]  # by word where it stands in `table`: table[place[i]] == i
+    size: Ids  # by word its length in symbols
+    table: Ids  # open addressing: a word's number, -1: free; four times as long as there may be words
+    place: Ids  # by word where it stands in `table`: table[place[i]] == i
     stock: np.record  # by the fields of STOCK
-    buffer: npt.NDArray[np.int32]  # where a new word is written, to be interned
+    buffer: Ids  # where a new word is written, to be interned
 
 
 STOCK: Final = (

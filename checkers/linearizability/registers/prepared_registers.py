@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from checkers.columns.codes import CAS, FAILED_CAS, FAILED_WRITE, NEVER, NIL, READ, Ints, RegisterColumns
+from checkers.columns.codes import CAS, FAILED_CAS, FAILED_WRITE, NEVER, NIL, READ, Codes, Ids, Ints, RegisterColumns
 from checkers.columns.valuemap import insert, lookup, make_value_map, reset
 from checkers.compiled import kernel
 from checkers.linearizability.driver import widths
@@ -21,9 +20,9 @@ class SearchOps(NamedTuple):
     """
 
     offsets: Ints
-    kind: npt.NDArray[np.uint8]
-    value: npt.NDArray[np.int32]
-    expected: npt.NDArray[np.int32]
+    kind: Codes
+    value: Ids
+    expected: Ids
     invoke: Ints
     complete: Ints
     order: Ints
@@ -59,8 +58,8 @@ class Numbered(NamedTuple):
     """Values as numbers in their key, nil as 0: by row the value and the expected value, by key how many numbers there
     are; and, key after key, what they stand for."""
 
-    value: npt.NDArray[np.int32]
-    expected: npt.NDArray[np.int32]
+    value: Ids
+    expected: Ids
     counts: Ints
     value_of: Ints
 

@@ -22,9 +22,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from checkers.columns.codes import CAS, FAILED_CAS, NEVER, READ, WRITE, Ints, RegisterColumns
+from checkers.columns.codes import CAS, FAILED_CAS, NEVER, READ, WRITE, Ints, RegisterColumns, Words
 from checkers.compiled import lean, lean_inline
 from checkers.linearizability.configurations import (
     SET_FULL,
@@ -65,8 +64,6 @@ from checkers.linearizability.search_loop import (
     make_cursor,
     over_keys,
 )
-
-Words = npt.NDArray[np.uint64]
 
 
 class Open(NamedTuple):

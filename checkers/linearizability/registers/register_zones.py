@@ -25,9 +25,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from checkers.columns.codes import CAS, FAILED_CAS, NEVER, NIL, READ, WRITE, Ints, RegisterColumns
+from checkers.columns.codes import CAS, FAILED_CAS, NEVER, NIL, READ, WRITE, Codes, Ids, Ints, RegisterColumns
 from checkers.columns.grouping import KeyedOps
 from checkers.columns.instances import Instances, make_instances, record
 from checkers.columns.valuemap import ValueMap, insert, lookup, make_value_map, reset
@@ -48,33 +47,31 @@ _COUNTED: Final = 2
 _VISITED: Final = 4
 _REPORTED: Final = 8
 
-Rows = npt.NDArray[np.int32]
-
 
 class Clusters(NamedTuple):
     """Scratch, one entry a cluster (0 is the unset register): rows of its write, of its read that completed first and
     of its read invoked last; the clusters before and behind it in its chain; flags; a chain's clusters in order."""
 
-    writer: Rows
-    first_read: Rows
-    last_read: Rows
-    parent: Rows
-    child: Rows
-    flags: npt.NDArray[np.uint8]
-    chain: Rows
+    writer: Ids
+    first_read: Ids
+    last_read: Ids
+    parent: Ids
+    child: Ids
+    flags: Codes
+    chain: Ids
 
 
 class ZoneBlocks(NamedTuple):
     """Scratch, one entry a block: its first cluster, rows of its earliest completion and latest invocation (-1 for the
     unset register's imagined write), and both as ranks among the key's invocations; `zone_at` and `widest` by rank."""
 
-    root: Rows
-    first_row: Rows
-    last_row: Rows
-    first_rank: Rows
-    last_rank: Rows
-    zone_at: Rows
-    widest: Rows
+    root: Ids
+    first_row: Ids
+    last_row: Ids
+    first_rank: Ids
+    last_rank: Ids
+    zone_at: Ids
+    widest: Ids
 
 
 class ZoneScratch(NamedTuple):
@@ -431,7 +428,7 @@ def largest(ops):
     return writes, operations
 
 
-def judge_zones(ops: RegisterColumns, out: Instances) -> npt.NDArray[np.uint8]:
+def judge_zones(ops: RegisterColumns, out: Instances) -> Codes:
     """Judge every key: VALID, INVALID (its anomalies are in `out`), or UNDECIDED where a search has to decide.
 
     Undecided are keys that write a value twice or write nil, and keys with compare-and-sets that failed on a mismatch.

@@ -12,9 +12,8 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from checkers.columns.codes import CAS, FAILED_CAS, NEVER, READ, WRITE
+from checkers.columns.codes import CAS, FAILED_CAS, NEVER, READ, WRITE, Bools
 from checkers.columns.instances import Instances, record
 from checkers.compiled import lean, make_record
 from checkers.linearizability.registers.prepared_registers import Prepared
@@ -99,7 +98,7 @@ def _judge_keys(ops, bars, latest, last, out, refuted):
         refuted[key] = _judge_key(ops, key, bars, latest, last, out)
 
 
-def judge_stale(prepared: Prepared, out: Instances) -> npt.NDArray[np.bool_]:
+def judge_stale(prepared: Prepared, out: Instances) -> Bools:
     """Which keys are refuted by such reads; these go to `out`, as zones report them."""
     ops = prepared.ops
     refuted = np.zeros(len(ops.offsets) - 1, np.bool_)

@@ -11,13 +11,10 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from checkers.columns.codes import Codes, Ids, Ints
 from checkers.compiled import lean
 from checkers.transactions.graph.edges import FREE, PROCESS, REALTIME, RW
-
-Ids = npt.NDArray[np.int32]
-Ints = npt.NDArray[np.int64]
 
 STATES: Final = 24
 
@@ -39,7 +36,7 @@ class Ground(NamedTuple):
     complete: Ints
     offsets: Ints
     target: Ids
-    kind: npt.NDArray[np.uint8]
+    kind: Codes
     late_at: Ints
     late: Ids
     late_invoke: Ints
@@ -71,11 +68,11 @@ class Walks(NamedTuple):
     of the edge that leaves each place. `used[0]` is how much of `place` is taken, `used[1]` how many edges were
     looked at."""
 
-    status: npt.NDArray[np.uint8]
+    status: Codes
     at: Ints
     length: Ints
     place: Ids
-    kind: npt.NDArray[np.uint8]
+    kind: Codes
     used: Ints
 
 
@@ -86,7 +83,7 @@ class Starts(NamedTuple):
     at: Ints
     source: Ids
     target: Ids
-    kind: npt.NDArray[np.uint8]
+    kind: Codes
     tries: Ints
 
 
@@ -109,7 +106,7 @@ class Board(NamedTuple):
 
     stamp: Ids
     before: Ids
-    by: npt.NDArray[np.uint8]
+    by: Codes
     queue: Ids
     visited: Ints
     mark: Ints

@@ -14,16 +14,13 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from checkers.columns.codes import FAIL, NEVER, OK
+from checkers.columns.codes import FAIL, NEVER, OK, Bools, Ids, Ints
 from checkers.columns.versions import grouped_order
 from checkers.transactions.graph.closed_walks import ALLOWED, CROSSED, MISSED, REFUSED, REQUIRED, SIMPLE, Walks, Wanted
 from checkers.transactions.graph.edges import FREE, PROCESS, REALTIME, RW, WR, WW, Edges
 from checkers.transactions.graph.projections import (
-    Bools,
     Field,
     Graph,
-    Ids,
-    Ints,
     label,
     lay_out,
     leftovers,

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from checkers.columns.codes import Codes, Ids, Ints
 from checkers.compiled import lean
-
-Ids = npt.NDArray[np.int32]
 
 WW: Final = 0
 WR: Final = 1
@@ -30,9 +28,9 @@ class Edges(NamedTuple):
 
     source: Ids
     target: Ids
-    kind: npt.NDArray[np.uint8]
+    kind: Codes
     key: Ids
-    used: npt.NDArray[np.int64]
+    used: Ints
 
 
 def make_edges(room: int, first_helper: int) -> Edges:

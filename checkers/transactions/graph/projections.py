@@ -14,15 +14,12 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from checkers.columns.codes import NEVER
+from checkers.columns.codes import NEVER, Codes, Ids, Ints
 from checkers.columns.graph import Digraph, components, depths, digraph
 from checkers.compiled import lean
 from checkers.transactions.graph.closed_walks import STATES, Board, Ground, Starts, Walks, Wanted, find_walks
 from checkers.transactions.graph.edges import FREE, RW
 
-Ids: TypeAlias = npt.NDArray[np.int32]
-Ints: TypeAlias = npt.NDArray[np.int64]
-Bools: TypeAlias = npt.NDArray[np.bool_]
 Numbers: TypeAlias = npt.NDArray[np.signedinteger]
 
 
@@ -33,7 +30,7 @@ class Graph(NamedTuple):
     nodes: int
     source: Numbers
     target: Numbers
-    kind: npt.NDArray[np.uint8]
+    kind: Codes
     key: Numbers
     invoke: Ints
     complete: Ints
@@ -52,7 +49,7 @@ class GraphProjection(NamedTuple):
     complete: Ints
     source: Numbers
     target: Numbers
-    kind: npt.NDArray[np.uint8]
+    kind: Codes
     late: Ints
 
 
@@ -132,7 +129,7 @@ class Field(NamedTuple):
     top: Ints
     edge_source: Ids
     edge_target: Ids
-    edge_kind: npt.NDArray[np.uint8]
+    edge_kind: Codes
     edge_group: Ints
 
     @property

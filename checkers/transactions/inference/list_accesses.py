@@ -17,24 +17,13 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from checkers.columns.codes import FAIL, OK
+from checkers.columns.codes import FAIL, OK, Codes, Ids, Ints
 from checkers.columns.instances import record
 from checkers.columns.valuemap import ValueMap, insert, lookup, reset
 from checkers.compiled import lean
 from checkers.transactions.graph.edges import RW, WR, WW, product_bound, put, put_product
-from checkers.transactions.inference.prefix_trees import (
-    FINAL,
-    FUTURE_READ,
-    INTERNAL,
-    ON_TRUNK,
-    UPDATES,
-    Forks,
-    Ids,
-    Ints,
-    Trunks,
-)
+from checkers.transactions.inference.prefix_trees import FINAL, FUTURE_READ, INTERNAL, ON_TRUNK, UPDATES, Forks, Trunks
 
 
 class Orders(NamedTuple):
@@ -95,7 +84,7 @@ def settle(trunks: Trunks, pool: Ints, forks: Forks) -> Orders:
     _write(trunks, pool, forks, offsets, best, values, trunk)
     _agree(forks, offsets, values, trunk, fork)
     nodes = np.argsort(forks.key[:count], kind="stable")
-    places: npt.NDArray[np.int64] = np.searchsorted(forks.key[:count][nodes], np.arange(keys + 1))
+    places: Ints = np.searchsorted(forks.key[:count][nodes], np.arange(keys + 1))
     return Orders(offsets, values, first, trunk, fork, nodes, places)
 
 
@@ -123,13 +112,13 @@ class Accesses(NamedTuple):
 
     append_at: Ints
     append_txn: Ids
-    append_outcome: npt.NDArray[np.uint8]
-    append_flags: npt.NDArray[np.uint8]
+    append_outcome: Codes
+    append_flags: Codes
     value: Ints
     read_at: Ints
     read_txn: Ids
-    read_outcome: npt.NDArray[np.uint8]
-    read_flags: npt.NDArray[np.uint8]
+    read_outcome: Codes
+    read_flags: Codes
     length: Ids
     fork: Ids
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from checkers.columns.codes import INFO, READ
+from checkers.columns.codes import INFO, READ, Codes, Ids, Ints
 from checkers.columns.instances import Instances, make_instances
 from checkers.columns.valuemap import make_value_map
 from checkers.compiled import kernel
@@ -24,8 +24,6 @@ from checkers.transactions.inference.prefix_trees import (
     APPEND,
     NOBODY,
     SKIPPED,
-    Ids,
-    Ints,
     MopBatch,
     ObservedLists,
     Scratch,
@@ -37,7 +35,7 @@ from checkers.transactions.inference.prefix_trees import (
     move_trunks,
     observe_batch,
 )
-from checkers.transactions.transaction_mops import Codes, Dialect, Mops, Txns, make_key_table, number_keys, txn_of_mops
+from checkers.transactions.transaction_mops import Dialect, Mops, Txns, make_key_table, number_keys, txn_of_mops
 
 
 def _problem(mops: Mops, outcome: Codes) -> Codes:

@@ -11,14 +11,10 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from checkers.columns.codes import OK, READ
+from checkers.columns.codes import OK, READ, Codes, Ids, Ints
 from checkers.columns.instances import record
 from checkers.compiled import lean
-
-Ints = npt.NDArray[np.int64]
-Ids = npt.NDArray[np.int32]
 
 APPEND: Final = 1
 SKIPPED: Final = 2
@@ -72,8 +68,8 @@ class MopBatch(NamedTuple):
     `offsets[t]:offsets[t + 1]`; lists are `values[start:stop]`."""
 
     offsets: Ints
-    outcome: npt.NDArray[np.uint8]
-    f: npt.NDArray[np.uint8]
+    outcome: Codes
+    f: Codes
     key: Ids
     value: Ints
     start: Ints
@@ -85,7 +81,7 @@ class MopBatch(NamedTuple):
 class SeenMops(NamedTuple):
     """What came of each micro-operation: flags, and of reads their length and fork (or ON_TRUNK)."""
 
-    flags: npt.NDArray[np.uint8]
+    flags: Codes
     length: Ids
     fork: Ids
 

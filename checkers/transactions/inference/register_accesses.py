@@ -14,14 +14,13 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from checkers.columns.codes import FAIL, NEVER, NIL, OK
+from checkers.columns.codes import FAIL, NEVER, NIL, OK, Bools, Codes, Ids, Ints
 from checkers.columns.instances import record
 from checkers.columns.valuemap import ValueMap, insert, lookup, reset
 from checkers.compiled import lean
 from checkers.transactions.graph.edges import RW, WR, WW, product_bound, put, put_product
-from checkers.transactions.inference.prefix_trees import FINAL, UPDATES, Ids, Ints
+from checkers.transactions.inference.prefix_trees import FINAL, UPDATES
 from checkers.transactions.inference.register_versions import (
     EXTERNAL,
     collect_times,
@@ -62,15 +61,15 @@ class RegisterAccesses(NamedTuple):
 
     write_at: Ints
     write_txn: Ids
-    write_outcome: npt.NDArray[np.uint8]
-    write_flags: npt.NDArray[np.uint8]
+    write_outcome: Codes
+    write_flags: Codes
     written: Ints
     write_invoke: Ints
     write_complete: Ints
     write_process: Ints
     read_at: Ints
     read_txn: Ids
-    read_flags: npt.NDArray[np.uint8]
+    read_flags: Codes
     value: Ints
     read_invoke: Ints
     read_complete: Ints
@@ -110,8 +109,8 @@ class RegisterBatch(NamedTuple):
     `offsets[t]:offsets[t + 1]`."""
 
     offsets: Ints
-    outcome: npt.NDArray[np.uint8]
-    is_read: npt.NDArray[np.bool_]
+    outcome: Codes
+    is_read: Bools
     key: Ids
     value: Ints
     first_txn: int

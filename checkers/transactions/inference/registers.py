@@ -6,12 +6,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from checkers.columns.codes import NIL, OK, READ, WRITE
+from checkers.columns.codes import NIL, OK, READ, WRITE, Codes, Ints
 from checkers.columns.instances import Instances, make_instances
 from checkers.columns.valuemap import make_value_map
 from checkers.transactions.graph.edges import Edges, grown_edges, make_edges, written
 from checkers.transactions.inference.lists import joined_columns, sorted_by_key
-from checkers.transactions.inference.prefix_trees import Ints
 from checkers.transactions.inference.register_accesses import (
     CLASSES,
     RegisterAccesses,
@@ -20,7 +19,7 @@ from checkers.transactions.inference.register_accesses import (
     infer_registers,
     link_registers,
 )
-from checkers.transactions.transaction_mops import Codes, Dialect, Mops, Txns, make_key_table, number_keys, txn_of_mops
+from checkers.transactions.transaction_mops import Dialect, Mops, Txns, make_key_table, number_keys, txn_of_mops
 
 
 def _problem(mops: Mops, outcome: Codes) -> Codes:

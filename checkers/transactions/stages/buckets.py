@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from checkers.columns.batches import bucket_batch
-from checkers.columns.codes import NEVER
+from checkers.columns.codes import NEVER, Ints
 from checkers.columns.dense import ranked
 from checkers.columns.instances import Instances, make_instances
 from checkers.compiled import lean
@@ -24,7 +24,6 @@ from checkers.transactions.inference.list_accesses import Store, settle
 from checkers.transactions.inference.lists import group_accesses, infer, make_room, no_trunks
 from checkers.transactions.inference.prefix_trees import (
     ON_TRUNK,
-    Ints,
     ObservedLists,
     Trunks,
     grown_forks,

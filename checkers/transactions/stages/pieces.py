@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from checkers.columns.batches import bucket_batch
-from checkers.columns.codes import NEVER
+from checkers.columns.codes import NEVER, Ints
 from checkers.compiled import lean
 from checkers.findings import Findings
 from checkers.source import Source
@@ -26,7 +26,7 @@ from checkers.transactions.inference.lists import LIST_APPEND, ListReader
 from checkers.transactions.inference.register_accesses import CLASSES as REGISTER_CLASSES
 from checkers.transactions.inference.registers import RW_REGISTER, RegisterReader
 from checkers.transactions.transaction_findings import OWN, instance_findings
-from checkers.transactions.transaction_mops import COLUMNS, Dialect, Ints, Txns, read_batch, take_all
+from checkers.transactions.transaction_mops import COLUMNS, Dialect, Txns, read_batch, take_all
 from harness.errors import UserError
 from harness.history.saved import HistoryReader
 
