@@ -84,6 +84,12 @@ def unset_bit(masks, row, slot):
 
 
 @lean_inline
+def flip_bit(masks, row, slot):
+    """Put a slot into a row of masks, or take it out if it is there."""
+    masks[row, slot >> 6] ^= _bit(slot)
+
+
+@lean_inline
 def _ones(word):
     """How many bits are set."""
     word -= (word >> np.uint64(1)) & np.uint64(0x5555555555555555)

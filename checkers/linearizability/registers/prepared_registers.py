@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from checkers.columns.codes import CAS, FAILED_CAS, FAILED_WRITE, NEVER, NIL, READ, Codes, Ids, Ints, RegisterColumns
-from checkers.columns.valuemap import insert, lookup, make_value_map, reset
+from checkers.columns.valuemap import ValueMap, insert, lookup, make_value_map, reset
 from checkers.compiled import kernel
 from checkers.linearizability.driver import widths
 
@@ -65,7 +65,7 @@ class Numbered(NamedTuple):
 
 
 @kernel
-def _number(ops, table, out):
+def _number(ops: RegisterColumns, table: ValueMap, out: Numbered) -> None:
     """Number each key's values by first appearance, nil first; into `out`, a Numbered."""
     total = 0
     for key in range(ops.offsets.shape[0] - 1):
@@ -96,7 +96,7 @@ def _number(ops, table, out):
 
 
 @kernel
-def _last_uses(ops, numbered, needed, last_use):
+def _last_uses(ops: RegisterColumns, numbered: Numbered, needed: Ints, last_use: Ints) -> None:
     """When each indeterminate row's value can last be seen: by a completing read or compare-and-set, by way of other
     indeterminate compare-and-sets, or by a failed compare-and-set, which any other value suits."""
     value, expected, complete = numbered.value, numbered.expected, ops.complete

@@ -11,9 +11,8 @@ nothing is open the set is the set of possible states. What keeps the sets small
 - an intermediate write is tried only if it satisfies an owed read or enables a compare-and-set;
 - an indeterminate write is forgotten once nobody is left who could see its value.
 
-Where the sets grow all the same, a beam comes first (`search_loop`).
-
-Runs the register search over the keys that need it, and says where it got stuck.
+Where the sets grow all the same, a beam comes first (`search_loop`). The search runs over the keys that need it, within
+budgets (`driver`), and says where it got stuck.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from checkers.columns.codes import CAS, FAILED_CAS, NEVER, READ, WRITE, Ints, RegisterColumns, Words
+from checkers.columns.codes import CAS, FAILED_CAS, NEVER, READ, WRITE, Int, Ints, RegisterColumns, Words
 from checkers.compiled import lean, lean_inline
 from checkers.linearizability.configurations import (
     SET_FULL,
@@ -33,6 +32,7 @@ from checkers.linearizability.configurations import (
     clear,
     close_slot,
     enter,
+    flip_bit,
     free_slot,
     has_bit,
     make_config_set,
@@ -67,34 +67,28 @@ from checkers.linearizability.search_loop import (
 
 
 class Open(NamedTuple):
-    """The open operations, and masks of slots by what they do.
-
-    `reads[v]`, `refusals[v]`, `cas_from[v]` are the reads of v, failed compare-and-sets of v, compare-and-sets from v;
-    `writes[0]` and `all_refusals[0]` all writes and all failed compare-and-sets.
-    """
+    """The open operations, and masks of slots by what they do. Each mask has just the slots that are taken in
+    `window`; of operations of unknown outcome only those that somebody may still see."""
 
     window: Window
-    reads: Words
-    refusals: Words
-    cas_from: Words
-    writes: Words
-    all_refusals: Words
+    reads: Words  # by value the reads of it
+    refusals: Words  # by value the compare-and-sets from it that failed on a mismatch
+    cas_from: Words  # by value the compare-and-sets from it
+    writes: Words  # one row: all writes
+    all_refusals: Words  # one row: all compare-and-sets that failed on a mismatch
 
 
 class RegisterSearch(NamedTuple):
-    """One search: what is judged, how far it is (`search_loop.CURSOR`), what is open there, and the configurations.
+    """One search over many registers; the operation that completes at the event at hand is the *target*. A state is
+    the number of the value that the register holds."""
 
-    `frontier` has those after all events so far. While an operation completes `visited` gets those in which it is still
-    to be linearized, or may yet be, and `after` those in which it is, which become the frontier.
-    """
-
-    ops: SearchOps
-    cursor: np.record
-    opened: Open
-    frontier: ConfigSet
-    visited: ConfigSet
-    after: ConfigSet
-    checkpoints: Checkpoints
+    ops: SearchOps  # what is judged; never written
+    cursor: np.record  # where the search is, by the fields of `search_loop.CURSOR`
+    opened: Open  # what has begun and not completed before the event at hand, and the configuration in work
+    frontier: ConfigSet  # all that may be true after the events so far: in none is a completed operation owed
+    visited: ConfigSet  # of the target: configurations in which it is still to be linearized, or may yet be
+    after: ConfigSet  # of the target: configurations in which it is linearized; they become the frontier
+    checkpoints: Checkpoints  # where the search was a while ago, of the key at hand
 
 
 def make_open(slots: int, values: int, rows: int) -> Open:
@@ -106,8 +100,8 @@ def make_open(slots: int, values: int, rows: int) -> Open:
 
 
 @lean
-def _clear_slots(ops, key, opened):
-    """Nothing is open."""
+def _clear_slots(ops: SearchOps, key: Int, opened: Open) -> None:
+    """Make nothing open, of a key."""
     vacate(opened.window)
     opened.writes[:] = 0
     opened.all_refusals[:] = 0
@@ -118,49 +112,47 @@ def _clear_slots(ops, key, opened):
 
 
 @lean
-def _begin_key(search):
-    """Nothing open, the register unset."""
+def _begin_key(search: RegisterSearch) -> None:
+    """Make nothing open, and the register unset."""
     _clear_slots(search.ops, search.cursor.key, search.opened)
     clear(search.frontier)
     add(search.frontier, np.int32(0), search.opened.window.available, search.opened.window.owed, 0)
 
 
 @lean
-def _fill_slot(ops, row, slot, opened):
-    """Put the operation into a slot and enter it in the masks."""
-    enter(ops, row, slot, opened.window)
+def _flip_masks(ops: SearchOps, row: Int, slot: Int, opened: Open) -> None:
+    """Put an operation's slot into the masks of what it does, or take it out again."""
     kind = ops.kind[row]
     if kind == READ:
-        set_bit(opened.reads, ops.value[row], slot)
+        flip_bit(opened.reads, ops.value[row], slot)
     elif kind == WRITE:
-        set_bit(opened.writes, 0, slot)
+        flip_bit(opened.writes, 0, slot)
     elif kind == CAS:
-        set_bit(opened.cas_from, ops.expected[row], slot)
+        flip_bit(opened.cas_from, ops.expected[row], slot)
     elif kind == FAILED_CAS:
-        set_bit(opened.all_refusals, 0, slot)
-        set_bit(opened.refusals, ops.expected[row], slot)
+        flip_bit(opened.all_refusals, 0, slot)
+        flip_bit(opened.refusals, ops.expected[row], slot)
 
 
 @lean
-def _close_slot(ops, slot, opened):
-    row = opened.window.row[slot]
-    kind = ops.kind[row]
-    if kind == READ:
-        unset_bit(opened.reads, ops.value[row], slot)
-    elif kind == WRITE:
-        unset_bit(opened.writes, 0, slot)
-    elif kind == CAS:
-        unset_bit(opened.cas_from, ops.expected[row], slot)
-    elif kind == FAILED_CAS:
-        unset_bit(opened.all_refusals, 0, slot)
-        unset_bit(opened.refusals, ops.expected[row], slot)
+def _fill_slot(ops: SearchOps, row: Int, slot: Int, opened: Open) -> None:
+    """Put an operation into a slot that is free."""
+    enter(ops, row, slot, opened.window)
+    _flip_masks(ops, row, slot, opened)
+
+
+@lean
+def _close_slot(ops: SearchOps, slot: Int, opened: Open) -> None:
+    """Free the slot of an operation that is over, or that nobody can see any more."""
+    _flip_masks(ops, opened.window.row[slot], slot, opened)
     close_slot(slot, opened.window)
 
 
 @lean
-def _invoke(search, row):
+def _invoke(search: RegisterSearch, row: Int) -> None:
     """An operation begins: it becomes available or owed in every configuration, a read whose value is there is done."""
     ops, opened, frontier = search.ops, search.opened, search.frontier
+    # Its outcome is unknown and nothing that completes later finds its value, so it need not have taken effect.
     if ops.complete[row] == NEVER and ops.last_use[row] <= ops.invoke[row]:
         return
     slot, kind = free_slot(opened.window), ops.kind[row]
@@ -177,7 +169,7 @@ def _invoke(search, row):
 
 
 @lean
-def _drop_useless(ops, event, opened, frontier):
+def _drop_useless(ops: SearchOps, event: Int, opened: Open, frontier: ConfigSet) -> None:
     """Forget indeterminate operations that nobody can see any more."""
     for slot in range(opened.window.top[0]):
         row = opened.window.row[slot]
@@ -190,7 +182,7 @@ def _drop_useless(ops, event, opened, frontier):
 
 
 @lean_inline
-def _apply(ops, slot, source, place, opened):
+def _apply(ops: SearchOps, slot: Int, source: ConfigSet, place: Int, opened: Open) -> tuple[Int, bool]:
     """Linearize an open write or compare-and-set; leaves its masks in `opened`. Returns (state, whether the state gave
     something that another write would not: a read done, a compare-and-set enabled)."""
     row = opened.window.row[slot]
@@ -211,7 +203,7 @@ def _apply(ops, slot, source, place, opened):
 
 
 @lean_inline
-def _keep(configs, state, target, opened):
+def _keep(configs: ConfigSet, state: Int, target: Int, opened: Open) -> int:
     """Add to the next frontier, in which the completing operation is no longer available."""
     held = has_bit(opened.window.available, 0, target)
     unset_bit(opened.window.available, 0, target)
@@ -222,10 +214,11 @@ def _keep(configs, state, target, opened):
 
 
 @lean_inline
-def _expand(ops, target, place, opened, visited, after):
+def _expand(ops: SearchOps, target: Int, place: Int, opened: Open, visited: ConfigSet, after: ConfigSet) -> int:
     """Extend one configuration by every open operation. Returns the work done, or SET_FULL."""
     work = 1
     owing = has_bit(visited.owed, place, target)
+    # Before each turn: what the slots below `slot` lead to is in `visited` or `after`, or is dominated by what is.
     for slot in range(opened.window.top[0]):
         # What was added meanwhile may dominate the very configuration at hand: then that one does it all.
         if visited.state[place] < 0:
@@ -260,13 +253,15 @@ def _expand(ops, target, place, opened, visited, after):
 
 
 @lean
-def _complete(search, target, budget, event):
+def _complete(search: RegisterSearch, target: Int, budget: Int, event: Int) -> int:
     """An operation ends: `after` becomes the configurations in which it is linearized. Returns the work done, SET_FULL
     or OUT_OF_WORK."""
     opened, frontier, visited, after = search.opened, search.frontier, search.visited, search.after
     clear(visited)
     clear(after)
     work, beam = 1, search.cursor.beam
+    # Each configuration of the frontier goes to `after` if the target need not be linearized any more, and to `visited`
+    # while it must or may be.
     for place in range(frontier.tally.used):
         if frontier.state[place] < 0:
             continue
@@ -279,7 +274,8 @@ def _complete(search, target, budget, event):
             work += _keep(after, frontier.state[place], target, opened)
         if not settled or has_bit(frontier.available, place, target):
             work += add(visited, frontier.state[place], frontier.available, frontier.owed, place)
-    # Breadth first: `visited[:place]` are extended, and what that gave stands behind them.
+    # Breadth first: `visited[:place]` are extended, and what that gave stands behind them. A beam ends early, and then
+    # an empty `after` refutes nothing.
     place = 0
     while place < visited.tally.used:
         if beam > 0 and (after.tally.live >= enough(beam) or visited.tally.used >= WIDER * beam):
@@ -297,18 +293,18 @@ def _complete(search, target, budget, event):
 
 
 @lean_inline
-def _window(search):
+def _window(search: RegisterSearch) -> Window:
     return search.opened.window
 
 
 @lean
-def _close(search, slot, event):
+def _close(search: RegisterSearch, slot: Int, event: Int) -> None:
     _close_slot(search.ops, slot, search.opened)
     _drop_useless(search.ops, event, search.opened, search.frontier)
 
 
 @lean
-def _reopen(search, level):
+def _reopen(search: RegisterSearch, level: Int) -> None:
     rows = search.checkpoints.row
     _clear_slots(search.ops, search.cursor.key, search.opened)
     for slot in range(rows.shape[1]):

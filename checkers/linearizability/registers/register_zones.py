@@ -10,14 +10,8 @@ predecessor form a cycle of two. With f < s a zone is forward, else backward: (2
 and that no backward zone lies inside a forward one. The unset register is a cluster written before everything.
 
 An indeterminate write counts only if its value was observed, and then never ends. Cost: O(n) a key plus a galloping
-search per block; no sorting.
-
-The two halves of `register_zones` for one key by themselves: its blocks, each checked inside, and conflicts among
-blocks.
-
-Where several tasks judge one key (`split_registers`), a block is built in one of them and compared in another.
-
-What the zone kernels found in registers, as findings.
+search per block; no sorting. Where several tasks judge one key (`split_registers`), a block is built in one of them
+and compared in another (`blocks_inside`, `conflicts_among`).
 """
 
 from __future__ import annotations
@@ -26,7 +20,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from checkers.columns.codes import CAS, FAILED_CAS, NEVER, NIL, READ, WRITE, Codes, Ids, Ints, RegisterColumns
+from checkers.columns.codes import CAS, FAILED_CAS, NEVER, NIL, READ, WRITE, Codes, Ids, Int, Ints, RegisterColumns
 from checkers.columns.grouping import KeyedOps
 from checkers.columns.instances import Instances, make_instances, record
 from checkers.columns.valuemap import ValueMap, insert, lookup, make_value_map, reset
@@ -43,47 +37,49 @@ LOST_UPDATE: Final = 4
 CAS_CYCLE: Final = 5
 
 _OBSERVED: Final = 1
+"""Some read returned the cluster's value."""
 _COUNTED: Final = 2
+"""The cluster's write took effect."""
 _VISITED: Final = 4
+"""The cluster is in a block."""
 _REPORTED: Final = 8
+"""The block of which this is the first cluster is in a conflict that was recorded."""
 
 
 class Clusters(NamedTuple):
-    """Scratch, one entry a cluster (0 is the unset register): rows of its write, of its read that completed first and
-    of its read invoked last; the clusters before and behind it in its chain; flags; a chain's clusters in order."""
+    """Scratch of one key, by cluster: the write of a value and the reads of it. Cluster 0 is the unset register's."""
 
-    writer: Ids
-    first_read: Ids
-    last_read: Ids
-    parent: Ids
-    child: Ids
-    flags: Codes
-    chain: Ids
+    writer: Ids  # the row of its write, -1 for cluster 0
+    first_read: Ids  # the row of its read that completed first, -1: none
+    last_read: Ids  # the row of its read that was invoked last, -1: none
+    parent: Ids  # if a compare-and-set wrote it, the cluster that this one found; else -1
+    child: Ids  # the cluster that replaced it by compare-and-set, -1: none; parent[child[c]] == c
+    flags: Codes  # _OBSERVED, _COUNTED, _VISITED, _REPORTED
+    chain: Ids  # by place the clusters of the chain at hand, in order
 
 
 class ZoneBlocks(NamedTuple):
-    """Scratch, one entry a block: its first cluster, rows of its earliest completion and latest invocation (-1 for the
-    unset register's imagined write), and both as ranks among the key's invocations; `zone_at` and `widest` by rank."""
+    """Scratch of one key, by block, which is a chain of clusters. A rank is a number of the key's invocations."""
 
-    root: Ids
-    first_row: Ids
-    last_row: Ids
-    first_rank: Ids
-    last_rank: Ids
-    zone_at: Ids
-    widest: Ids
+    root: Ids  # its first cluster
+    first_row: Ids  # the row that completed earliest (f), -1: the unset register's imagined write, before everything
+    last_row: Ids  # the row that was invoked latest (s), -1 likewise
+    first_rank: Ids  # how many invocations come before f completes: its zone is forward if first_rank <= last_rank
+    last_rank: Ids  # how many invocations come before s, -1 for the imagined write
+    zone_at: Ids  # by rank the widest forward zone that begins there, -1: none
+    widest: Ids  # by rank the zone that reaches farthest of those that begin there or before, -1: none
 
 
 class ZoneScratch(NamedTuple):
-    """What judging one key after another writes into."""
+    """Room for one key after another."""
 
     clusters: Clusters
     blocks: ZoneBlocks
-    values: ValueMap
+    values: ValueMap  # the cluster of each value that the key at hand writes
 
 
 def make_scratch(writes: int, operations: int) -> ZoneScratch:
-    """Working memory for keys of at most that many writes and operations."""
+    """Scratch for keys of at most `writes` writes and `operations` operations."""
     entries = writes + 1
     writer, first, last, parent, child, chain = (np.empty(entries, np.int32) for _ in range(6))
     clusters = Clusters(writer, first, last, parent, child, np.empty(entries, np.uint8), chain)
@@ -93,17 +89,17 @@ def make_scratch(writes: int, operations: int) -> ZoneScratch:
 
 
 @lean
-def _complete_of(ops, row):
+def _complete_of(ops: RegisterColumns, row: Int) -> Int:
     return ops.complete[row] if row >= 0 else np.int64(-1)
 
 
 @lean
-def _invoke_of(ops, row):
+def _invoke_of(ops: RegisterColumns, row: Int) -> Int:
     return ops.invoke[row] if row >= 0 else np.int64(-2)
 
 
 @lean
-def _number_values(ops, start, stop, scratch):
+def _number_values(ops: RegisterColumns, start: Int, stop: Int, scratch: ZoneScratch) -> int:
     """Make one cluster per written value; -1 where values are not unique, else the number of clusters."""
     lowest, highest, writes = np.int64(0), np.int64(-1), 0
     for row in range(start, stop):
@@ -133,12 +129,12 @@ def _number_values(ops, start, stop, scratch):
 
 
 @lean
-def _cluster_of(scratch, value):
+def _cluster_of(scratch: ZoneScratch, value: Int) -> Int:
     return np.int32(0) if value == NIL else lookup(scratch.values, value)
 
 
 @lean
-def _failed_writer(ops, start, stop, value):
+def _failed_writer(ops: RegisterColumns, start: Int, stop: Int, value: Int) -> int:
     for row in range(start, stop):
         if ops.kind[row] >= FAILED_CAS and ops.value[row] == value:
             return row
@@ -146,7 +142,7 @@ def _failed_writer(ops, start, stop, value):
 
 
 @lean
-def _attach_operations(ops, key, scratch, out):
+def _attach_operations(ops: RegisterColumns, key: Int, scratch: ZoneScratch, out: Instances) -> None:
     """Give every read to its cluster and every compare-and-set its parent cluster; reports values never written."""
     start, stop = ops.offsets[key], ops.offsets[key + 1]
     clusters = scratch.clusters
@@ -168,7 +164,7 @@ def _attach_operations(ops, key, scratch, out):
 
 
 @lean
-def _count_clusters(ops, key, count, scratch, out):
+def _count_clusters(ops: RegisterColumns, key: Int, count: Int, scratch: ZoneScratch, out: Instances) -> None:
     """Mark the clusters that took effect: completed writes, observed ones, and what their chains build on."""
     clusters = scratch.clusters
     clusters.flags[0] |= _COUNTED
@@ -190,7 +186,7 @@ def _count_clusters(ops, key, count, scratch, out):
 
 
 @lean
-def _link_chains(ops, key, count, scratch, out):
+def _link_chains(ops: RegisterColumns, key: Int, count: Int, scratch: ZoneScratch, out: Instances) -> None:
     """Hang each counted compare-and-set behind its parent; a second one behind the same parent is a lost update."""
     clusters = scratch.clusters
     for cluster in range(1, count):
@@ -210,7 +206,7 @@ def _link_chains(ops, key, count, scratch, out):
 
 
 @lean
-def _check_inside(ops, key, length, scratch, out):
+def _check_inside(ops: RegisterColumns, key: Int, length: Int, scratch: ZoneScratch, out: Instances) -> tuple[Int, Int]:
     """Condition (1) for the block whose clusters are `chain[:length]`, from its end: nothing may complete before
     something earlier in the block begins. Returns the rows of earliest completion and latest invocation."""
     clusters = scratch.clusters
@@ -246,7 +242,7 @@ def _check_inside(ops, key, length, scratch, out):
 
 
 @lean
-def _rank(ops, start, stop, event, near):
+def _rank(ops: RegisterColumns, start: Int, stop: Int, event: Int, near: Int) -> Int:
     """How many of the key's operations were invoked before `event`; gallops from row `near`."""
     # Rows are in order of invocation. An operation's completion is near its invocation: steps double from there, then
     # bisection, with `low` invoked before the event and `high` not.
@@ -270,7 +266,7 @@ def _rank(ops, start, stop, event, near):
 
 
 @lean
-def _build_blocks(ops, key, count, scratch, out):
+def _build_blocks(ops: RegisterColumns, key: Int, count: Int, scratch: ZoneScratch, out: Instances) -> int:
     """Walk every chain from its first cluster, check it inside and note its zone; returns the number of blocks."""
     start, stop = ops.offsets[key], ops.offsets[key + 1]
     clusters, blocks = scratch.clusters, scratch.blocks
@@ -297,7 +293,7 @@ def _build_blocks(ops, key, count, scratch, out):
 
 
 @lean
-def _report_cycles(ops, key, count, scratch, out):
+def _report_cycles(ops: RegisterColumns, key: Int, count: Int, scratch: ZoneScratch, out: Instances) -> None:
     """Counted clusters on no chain that starts somewhere build on each other in a circle."""
     clusters = scratch.clusters
     for cluster in range(1, count):
@@ -312,7 +308,9 @@ def _report_cycles(ops, key, count, scratch, out):
 
 
 @lean
-def _report_conflict(ops, key, one, other, scratch, out):
+def _report_conflict(
+    ops: RegisterColumns, key: Int, one: Int, other: Int, scratch: ZoneScratch, out: Instances
+) -> None:
     """Two blocks that must each come before the other, unless `one` was reported before.
 
     The rows kept: the late operation of the older block, what had completed of the newer one, what had completed of the
@@ -336,7 +334,7 @@ def _report_conflict(ops, key, one, other, scratch, out):
 
 
 @lean
-def _place_forward_zones(ops, key, made, scratch, out):
+def _place_forward_zones(ops: RegisterColumns, key: Int, made: Int, scratch: ZoneScratch, out: Instances) -> None:
     """Put each forward zone at the rank of its beginning; two at one rank overlap. The wider one stays."""
     blocks = scratch.blocks
     for block in range(made):
@@ -352,7 +350,7 @@ def _place_forward_zones(ops, key, made, scratch, out):
 
 
 @lean
-def check_zones(ops, key, made, scratch, out):
+def check_zones(ops: RegisterColumns, key: Int, made: Int, scratch: ZoneScratch, out: Instances) -> None:
     """Condition (2): sweep the forward zones by their beginnings, then look each backward zone up."""
     blocks = scratch.blocks
     size = ops.offsets[key + 1] - ops.offsets[key] + 1
@@ -381,7 +379,7 @@ def check_zones(ops, key, made, scratch, out):
 
 
 @lean
-def build_key(ops, key, scratch, out):
+def build_key(ops: RegisterColumns, key: Int, scratch: ZoneScratch, out: Instances) -> int:
     """Find a key's blocks and check each inside; how many there are, or -1 where values are not unique."""
     count = _number_values(ops, ops.offsets[key], ops.offsets[key + 1], scratch)
     if count < 0:
@@ -395,7 +393,7 @@ def build_key(ops, key, scratch, out):
 
 
 @lean
-def _judge_key(ops, key, scratch, out):
+def _judge_key(ops: RegisterColumns, key: Int, scratch: ZoneScratch, out: Instances) -> int:
     before = out.counts.sum()
     made = build_key(ops, key, scratch, out)
     if made < 0:
@@ -410,13 +408,13 @@ def _judge_key(ops, key, scratch, out):
 
 
 @lean
-def _judge_keys(ops, scratch, out, answers):
+def _judge_keys(ops: RegisterColumns, scratch: ZoneScratch, out: Instances, answers: Codes) -> None:
     for key in range(answers.shape[0]):
         answers[key] = _judge_key(ops, key, scratch, out)
 
 
 @lean
-def largest(ops):
+def largest(ops: RegisterColumns) -> tuple[int, int]:
     """The most writes and the most operations that any key has."""
     writes, operations = 0, 0
     for key in range(ops.offsets.shape[0] - 1):
@@ -449,7 +447,7 @@ class BlockRows(NamedTuple):
 
 
 @lean
-def _conflicts(ops, scratch, unheard, out):
+def _conflicts(ops: RegisterColumns, scratch: ZoneScratch, unheard: Instances, out: Instances) -> int:
     made = build_key(ops, 0, scratch, unheard)
     if made >= 0:
         check_zones(ops, 0, made, scratch, out)

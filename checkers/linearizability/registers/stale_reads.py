@@ -13,10 +13,10 @@ from typing import Final
 
 import numpy as np
 
-from checkers.columns.codes import CAS, FAILED_CAS, NEVER, READ, WRITE, Bools
+from checkers.columns.codes import CAS, FAILED_CAS, NEVER, READ, WRITE, Bools, Int, Ints
 from checkers.columns.instances import Instances, record
 from checkers.compiled import lean, make_record
-from checkers.linearizability.registers.prepared_registers import Prepared
+from checkers.linearizability.registers.prepared_registers import Prepared, SearchOps
 from checkers.linearizability.registers.register_zones import READ_BEFORE_WRITE, READ_OF_UNWRITTEN, STALE_READ
 
 LAST_BEGUN: Final = ("newest", "other")
@@ -24,7 +24,7 @@ LAST_BEGUN: Final = ("newest", "other")
 
 
 @lean
-def _note(ops, row, last):
+def _note(ops: SearchOps, row: Int, last: np.record) -> None:
     """An operation that found or left a value completes."""
     newest = last.newest
     if newest < 0 or ops.value[row] == ops.value[newest]:
@@ -37,14 +37,14 @@ def _note(ops, row, last):
 
 
 @lean
-def _found(ops, row):
+def _found(ops: SearchOps, row: Int) -> Int:
     """The value that an operation found, or -1."""
     kind = ops.kind[row]
     return ops.value[row] if kind == READ else ops.expected[row] if kind == CAS else np.int32(-1)
 
 
 @lean
-def _report(ops, key, row, bar, write, value, out):
+def _report(ops: SearchOps, key: Int, row: Int, bar: Int, write: Int, value: Int, out: Instances) -> None:
     """Say why a read is impossible: by rows of the prepared operations."""
     if write >= 0 or value == 0:
         record(out, STALE_READ, ops.invoke[row], key, (row, bar, write, bar))
@@ -57,7 +57,7 @@ def _report(ops, key, row, bar, write, value, out):
 
 
 @lean
-def _judge_key(ops, key, bars, latest, last, out):
+def _judge_key(ops: SearchOps, key: Int, bars: Ints, latest: Ints, last: np.record, out: Instances) -> bool:
     """Events in order: at its invocation a read learns what completed before, at its completion what was written."""
     # `begun` is the next row to begin; `last` is of what completed so far;
     # `latest[v]` completes last of the writes of v that have begun.
@@ -93,7 +93,7 @@ def _judge_key(ops, key, bars, latest, last, out):
 
 
 @lean
-def _judge_keys(ops, bars, latest, last, out, refuted):
+def _judge_keys(ops: SearchOps, bars: Ints, latest: Ints, last: np.record, out: Instances, refuted: Bools) -> None:
     for key in range(refuted.shape[0]):
         refuted[key] = _judge_key(ops, key, bars, latest, last, out)
 
