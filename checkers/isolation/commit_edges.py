@@ -69,13 +69,12 @@ class _Accesses(NamedTuple):
 
 
 class _LatestReads(NamedTuple):
-    """By key: two reads of one transaction with different sources, the one met last first; `of` marks whose. `keys` are
-    those of the transaction at hand, in the order in which they were met."""
+    """By key up to two reads of one transaction with different sources."""
 
-    of: Ids
-    first: Ints
-    second: Ints
-    keys: Ids
+    of: Ids  # by key whose reads they are: of others they don't count
+    first: Ints  # by key the read that was met last
+    second: Ints  # by key the last one met of another source, -1: none
+    keys: Ids  # the keys of the transaction at hand, in the order in which they were met
 
 
 class _Sources(NamedTuple):
@@ -246,13 +245,12 @@ class KeyWriters(NamedTuple):
 
 
 class VectorClocks(NamedTuple):
-    """A pool of vector clocks: transaction t's is `pool[slot[t]]` while `waiting[t]` of its successors need it; entry c
-    counts the transactions of chain c that are before t or t itself. `free` is a stack of free slots."""
+    """A pool of vector clocks: entry c of a transaction's counts those of chain c that are in its past, or itself."""
 
-    pool: Ids
-    slot: Ids
-    waiting: Ids
-    free: Ids
+    pool: Ids  # by slot a clock
+    slot: Ids  # by transaction the slot of its clock, while it is needed
+    waiting: Ids  # by transaction how many others still need its clock
+    free: Ids  # a stack of slots: those that no transaction has
 
 
 def key_writers(writes: Writes, chains: SessionChains, keys: int) -> KeyWriters:

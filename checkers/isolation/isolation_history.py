@@ -56,13 +56,12 @@ class Matched(NamedTuple):
 
 
 class _Writers(NamedTuple):
-    """By version: its writer (-1: none, -2: several), the row of its last write there, the row of a failed write of it;
-    by key: whether nil was written."""
+    """Who wrote each version without having failed."""
 
-    transaction: Ids
-    row: Ids
-    failed_row: Ids
-    nil_written: Bools
+    transaction: Ids  # by version its writer, -1: none, -2: several
+    row: Ids  # by version the row of its writer's last write of it
+    failed_row: Ids  # by version the row of a failed write of it, -1: none
+    nil_written: Bools  # by key whether nil was written
 
 
 @kernel

@@ -53,17 +53,14 @@ class _QuorumReads(NamedTuple):
 
 
 class _Floors(NamedTuple):
-    """By cell and place: the highest timestamp so far (NIL: none), whose it is (a page, or -2 - touch), and the highest
-    of acknowledged writes. By cell, the page that named it last. By page: where what it showed begins and ends
-    (`_judge`), and of the first cell that it shows too old the cell, its place in `pages.cell` or -1, and whose the
-    floor was."""
+    """Working memory of one group of operations after another; a place is a level with its data centre."""
 
-    floor: Ints
-    owner: Ints
-    acknowledged: Ints
-    page_of_cell: Ints
-    begins: Ints
-    told: Ints
+    floor: Ints  # by cell and place the highest timestamp that was read or written so far, NIL: none
+    owner: Ints  # by cell and place whose the floor is: a page, or -2 - touch of a mutation
+    acknowledged: Ints  # by cell and place the highest timestamp of acknowledged writes so far, NIL: none
+    page_of_cell: Ints  # by cell the page that named it last, -1: none
+    begins: Ints  # by page where what it showed begins and ends among the entries of its group (`_judge`)
+    too_old: Ints  # by page the first cell that it shows too old (-1: none), its place in `pages.cell` or -1, the owner
 
 
 @kernel
@@ -153,9 +150,9 @@ def _timestamp_of(table, floors, page, item):
         mine = _of_absent(table, floors, page, cell, least)
     if bound < 0:
         return mine, False
-    if mine < least and floors.told[page, 0] < 0:
-        floors.told[page, 0], floors.told[page, 1] = cell, max(item, -1)
-        floors.told[page, 2] = floors.owner[cell, bound]
+    if mine < least and floors.too_old[page, 0] < 0:
+        floors.too_old[page, 0], floors.too_old[page, 1] = cell, max(item, -1)
+        floors.too_old[page, 2] = floors.owner[cell, bound]
     return mine, True
 
 
@@ -203,11 +200,11 @@ def _judge(sources, cells, table, floors, out):
             entries, count, more = _read_page(table, floors, page, entries, kept)
             floors.begins[page, 1] = count
             compared += more
-            if floors.told[page, 0] >= 0:
-                source, kind = floors.told[page, 2], OLDER_THAN_READ
+            if floors.too_old[page, 0] >= 0:
+                source, kind = floors.too_old[page, 2], OLDER_THAN_READ
                 if source < -1:
                     kind = OLDER_THAN_WRITE if mutations.value[-2 - source] else OLDER_THAN_DELETION
-                record(out, kind, begin, floors.told[page, 0], (page, floors.told[page, 1], source, -1))
+                record(out, kind, begin, floors.too_old[page, 0], (page, floors.too_old[page, 1], source, -1))
     return compared
 
 

@@ -29,15 +29,15 @@ from checkers.quorum.quorum_table import ABSENT, Deletions, Mutations, Pages, Qu
 
 
 class _Memo(NamedTuple):
-    """By cell: the page that named it last, and what it showed. By mutation: the page it was last looked at for, and
-    whether it can be in that page's set. `stack` has the mutations that are being looked at: each, the touch it is at,
-    and the deletion (its place) that may cover that, or -1."""
+    """Working memory of one page after another. It is never cleared: what names another page does not count."""
 
-    page_of_cell: Ints
-    shown: Ints
-    page_of_mutation: Ints
-    fits: Bools
-    stack: Ints
+    page_of_cell: Ints  # by cell the page that named it last, -1: none
+    shown: Ints  # by cell what that page showed: a mutation, ABSENT, or -2: it tells nothing
+    page_of_mutation: Ints  # by mutation the page that it was decided for last, -1: none
+    fits: Bools  # by mutation whether it can be in that page's set
+    stack: (
+        Ints  # mutations in question, of rising timestamps: each, its touch at hand, the deletion's place for that, -1
+    )
 
 
 @lean
@@ -76,14 +76,18 @@ def _can_be(pages, mutations, deletions, memo, page, wanted):
     timestamp; so none is there twice."""
     depth = 0
     memo.stack[0, 0], memo.stack[0, 1], memo.stack[0, 2] = wanted, mutations.begin[wanted], -1
+    # Before each turn: the touches of each mutation on the stack before the one that it is at fit the page, and each
+    # but the top waits for a deletion, the one above it.
     while depth >= 0 and memo.page_of_mutation[wanted] != page:
         m, touch, place = memo.stack[depth, 0], memo.stack[depth, 1], memo.stack[depth, 2]
+        # All that it touches fits.
         if touch == mutations.begin[m + 1]:
             memo.page_of_mutation[m], memo.fits[m] = page, True
             depth -= 1
             continue
         cell = mutations.cell[touch]
         shown = _shown_there(pages, memo, page, cell)
+        # It would have replaced what the page shows.
         if shown >= 0 and mutations.timestamp[shown] < mutations.timestamp[m]:
             memo.page_of_mutation[m], memo.fits[m] = page, False
             depth -= 1
@@ -94,6 +98,7 @@ def _can_be(pages, mutations, deletions, memo, page, wanted):
         # The cell is absent although this mutation gave it a value: some later deletion must be in the set as well.
         if place < 0:
             place = first_above(deletions, cell, mutations.timestamp[m])
+        # Those known not to fit are passed; one that is known to fit settles this touch, one that is open goes on top.
         while place < deletions.begin[cell + 1]:
             other = deletions.mutation[place]
             began = mutations.invoke[other] < pages.complete[page]

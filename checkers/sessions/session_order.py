@@ -45,11 +45,6 @@ WRITES_FOLLOW_READS: Final = 3
 GUARANTEES: Final = ("monotonic-reads", "read-your-writes", "monotonic-writes", "writes-follow-reads")
 """By code."""
 
-REAL_TIME: Final = 0
-IN_SESSION: Final = 1
-
-_NOTHING: Final = NIL
-
 
 class Events(NamedTuple):
     """Operations sorted by cell and invocation: cell c owns `begin[c]:begin[c + 1]`. `since` and `settled` are those of
@@ -72,11 +67,11 @@ class Events(NamedTuple):
 
 
 class _Sessions(NamedTuple):
-    """By session: the cell that the rest is about, and the rows of the newest read and write that completed."""
+    """By session what it did with one cell."""
 
-    cell: Ints
-    read: Ints
-    write: Ints
+    cell: Ints  # the cell that the rest is about
+    read: Ints  # the row of the newest version that it had read when the row at hand began, -1: none
+    write: Ints  # the row of the newest version that it had written by then, -1: none
 
 
 @lean_inline

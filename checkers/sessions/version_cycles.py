@@ -53,16 +53,14 @@ class SessionEdges(NamedTuple):
 
 
 class _Building(NamedTuple):
-    """The state of building orders, by node: how many session edges into it are left, whether it has found its place,
-    whether what is certainly older is out, whether a cycle passed it, and a node left with an edge into it (-1: none is
-    known), which only cycles ask for; `heap` is scratch."""
+    """The state of building orders, by node."""
 
-    waits: Ints
-    gone: Bools
-    ready: Bools
-    met: npt.NDArray[np.int8]
-    before: Ints
-    heap: Ints
+    waits: Ints  # session edges into it from nodes without a place
+    gone: Bools  # whether it has found its place in the order
+    ready: Bools  # whether all that is certainly older is gone
+    met: npt.NDArray[np.int8]  # 1 if the search for a cycle passed it
+    before: Ints  # of a group without an order: a node left with a session edge into it, -1: none is known
+    heap: Ints  # scratch of the group at hand: nodes that are ready and wait for no edge, the first `asked` on top
 
 
 def make_nodes(group: Ints, groups: int, settled: Ints, since: Ints, shown: Ints, asked: Ints) -> Nodes:

@@ -85,7 +85,7 @@ class Core(NamedTuple):
 
     graph: Graph
     named: Ints
-    top: Ints
+    component: Ints
 
 
 def core_of(edges: Edges, txns: Txns, orders: int) -> Core:
@@ -104,8 +104,8 @@ def core_of(edges: Edges, txns: Txns, orders: int) -> Core:
     if orders == 2:
         source, target, kind, key = _with_sessions(edges, begin, end)
     graph = _within(Graph(nodes, source, target, kind, key, txns.invoke, complete), left)
-    cyclic, top = _on_cycles(graph, _DRAWN, orders == 2)
-    return Core(_simple(_within(graph, cyclic)), np.where(left[cyclic] < txns.size, left[cyclic], -1), top)
+    cyclic, component = _on_cycles(graph, _DRAWN, orders == 2)
+    return Core(_simple(_within(graph, cyclic)), np.where(left[cyclic] < txns.size, left[cyclic], -1), component)
 
 
 def _with_sessions(edges: Edges, begin: Ints, end: Ints) -> tuple[Ids, Ids, Any, Ids]:
@@ -151,16 +151,16 @@ def find_cycles(edges: Edges, txns: Txns, orders: int, explain: int) -> Cycles:
     core = core_of(edges, txns, orders)
     if not core.graph.nodes:
         return Cycles({}, {})
-    hunt = _Hunt(core, orders, explain)
+    searching = _ClassSearch(core, orders, explain)
     for order in range(orders + 1):
-        hunt.level(order)
-    hunt.leave_nothing()
-    kept = {name: tuple(found[:explain]) for name, found in hunt.kept.items() if found}
-    return Cycles(hunt.counts, kept, hunt.whole)
+        searching.level(order)
+    searching.leave_nothing()
+    kept = {name: tuple(found[:explain]) for name, found in searching.kept.items() if found}
+    return Cycles(searching.counts, kept, searching.whole)
 
 
-class _Hunt:
-    """The state of one hunt: what was found in which components of the core."""
+class _ClassSearch:
+    """The search for each class in turn: what was found in which components of the core."""
 
     def __init__(self, core: Core, orders: int, explain: int) -> None:
         self.core, self.orders, self.explain = core, orders, explain
@@ -197,19 +197,19 @@ class _Hunt:
             projection = project(graph, (*kinds, *more))
             labels = label(projection, realtime)
             cyclic = np.bincount(labels)[labels] > 1
-            top = np.repeat(part.top, len(labels) // graph.nodes)
+            component = np.repeat(part.component, len(labels) // graph.nodes)
             for stem, wanted, through in classes:
-                nodes = np.flatnonzero(cyclic & self._open(stem, order)[top])
+                nodes = np.flatnonzero(cyclic & self._open(stem, order)[component])
                 if len(nodes):
                     field = lay_out(projection, labels, nodes, rank)
-                    self._search(stem + ORDERS[order], part, field, wanted, through, top)
+                    self._search(stem + ORDERS[order], part, field, wanted, through, component)
 
     def _part(self, order: int) -> Core:
         """What lies on cycles of dependencies and that order: with real time often all, without it little."""
         if order == self.orders:
             return self.core
         cyclic, _ = _on_cycles(self.core.graph, _DRAWN[: 3 + order], False)
-        return Core(_within(self.core.graph, cyclic), self.core.named[cyclic], self.core.top[cyclic])
+        return Core(_within(self.core.graph, cyclic), self.core.named[cyclic], self.core.component[cyclic])
 
     def _open(self, stem: str, order: int) -> Bools:
         """The components of the core where a class is searched for: with an order, unless what was found implies it."""
@@ -217,7 +217,7 @@ class _Hunt:
 
     def _nowhere(self) -> Bools:
         """No component of the core."""
-        return np.zeros(int(self.core.top.max()) + 1, bool)
+        return np.zeros(int(self.core.component.max()) + 1, bool)
 
     def _implied(self, name: str) -> Bools:
         """The components of the core that show something which implies this anomaly."""
@@ -227,32 +227,34 @@ class _Hunt:
                 implied |= where
         return implied
 
-    def _search(self, name: str, part: Core, field: Field, wanted: Wanted, kinds: tuple[int, ...], top: Ints) -> None:
-        tops = top[field.top]
-        tries = np.where(self._implied(name)[tops], _FEW, _MANY)
+    def _search(
+        self, name: str, part: Core, field: Field, wanted: Wanted, kinds: tuple[int, ...], component: Ints
+    ) -> None:
+        components = component[field.first]
+        tries = np.where(self._implied(name)[components], _FEW, _MANY)
         walks = search(field, wanted, kinds, tries, _MOST_WORK)
         # Past the bound nothing else is looked at: what is missing then may be there, unless something implies it.
         if walks.used[1] > _MOST_WORK and (walks.status[tries == _MANY] == MISSED).any():
             self.whole = False
         simple = np.flatnonzero(walks.status == SIMPLE)
         if len(simple):
-            self._note(name, tops[simple])
+            self._note(name, components[simple])
             self.counts[name] = self.counts.get(name, 0) + len(simple)
             # All are counted; of more than so many the earliest of these are explained.
             firsts = np.array([_earliest(field, walks, int(group)) for group in simple[:4096]])
             for group in simple[np.argsort(firsts, kind="stable")[: self.explain]]:
                 self._keep(name, _cycle(part, field, walks, int(group)))
         for group in np.flatnonzero(walks.status == CROSSED):
-            for cycle in _apart(_cycle(part, field, walks, int(group))):
-                self._take(_name(cycle), int(tops[group]), cycle)
+            for cycle in _simple_cycles(_cycle(part, field, walks, int(group))):
+                self._take(_name(cycle), int(components[group]), cycle)
 
-    def _note(self, name: str, tops: Ints) -> None:
-        self._found.setdefault(name, self._nowhere())[tops] = True
+    def _note(self, name: str, components: Ints) -> None:
+        self._found.setdefault(name, self._nowhere())[components] = True
 
-    def _take(self, name: str, top: int, cycle: Cycle) -> None:
+    def _take(self, name: str, component: int, cycle: Cycle) -> None:
         """Count a cycle that came as a part of a walk, if its class was not found in its component."""
-        if name not in self._found or not self._found[name][top]:
-            self._note(name, np.array([top]))
+        if name not in self._found or not self._found[name][component]:
+            self._note(name, np.array([component]))
             self.counts[name] = self.counts.get(name, 0) + 1
             self._keep(name, cycle)
 
@@ -321,7 +323,7 @@ def _name(cycle: Cycle) -> str:
     return base + ("-realtime" if REALTIME in cycle.kinds else "-process" if PROCESS in cycle.kinds else "")
 
 
-def _apart(walk: Cycle) -> Iterable[Cycle]:
+def _simple_cycles(walk: Cycle) -> Iterable[Cycle]:
     """The cycles that a closed walk consists of."""
     path: list[tuple[int, int, int]] = []
     seen: dict[int, int] = {}

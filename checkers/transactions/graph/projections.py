@@ -1,10 +1,8 @@
-"""Projections of a dependency graph, and closed walks in their strong components.
+"""Projections of a dependency graph: what no topological order can place, strong components, closed walks in them.
 
-Topological order of transactions under dependencies and real time, without drawing the real-time edges.
-
-Real time is an interval order: a transaction may come next once all that completed before its invocation are out. In
-order of invocation these are released one after the other as the earliest completion still to come moves on (Kahn's
-algorithm, O(n + m)). What is left over lies on cycles or behind them.
+Real time is an interval order, whose edges are not drawn: a transaction may come next once all that completed before
+its invocation are out. In order of invocation these are released one after the other as the earliest completion still
+to come moves on (Kahn's algorithm, O(n + m)). What is left over lies on cycles or behind them.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from checkers.columns.codes import NEVER, Codes, Ids, Ints
+from checkers.columns.codes import NEVER, Bools, Codes, Ids, Ints
 from checkers.columns.graph import Digraph, components, depths, digraph
 from checkers.compiled import lean
 from checkers.transactions.graph.closed_walks import STATES, Board, Ground, Starts, Walks, Wanted, find_walks
@@ -41,16 +39,15 @@ class Graph(NamedTuple):
 
 
 class GraphProjection(NamedTuple):
-    """Some of a graph's edges between nodes that may be copies: `node` is whose copy each is (-1: a helper's). `late`
-    are the copies that real time leads to, in order of invocation."""
+    """Some of a graph's edges between nodes that may be copies."""
 
-    node: Ints
-    invoke: Ints
-    complete: Ints
-    source: Numbers
-    target: Numbers
-    kind: Codes
-    late: Ints
+    node: Ints  # by copy whose it is, -1: a helper's
+    invoke: Ints  # by copy the event of its node's invocation
+    complete: Ints  # by copy the event of its node's completion, NEVER: unknown, or a helper's
+    source: Numbers  # by edge the copy that it leads from
+    target: Numbers  # by edge the copy that it leads to
+    kind: Codes  # by edge
+    late: Ints  # the copies that real time leads to, in order of invocation
 
 
 def plain(graph: Graph, kinds: tuple[int, ...]) -> GraphProjection:
@@ -122,19 +119,18 @@ def _drawn(projection: GraphProjection, realtime: bool) -> Digraph:
 
 
 class Field(NamedTuple):
-    """A projection's strong components of two or more nodes, laid out for searching: `top` is any node of each group,
-    `edges` are the projection's edges inside groups by places, and `edge_group` whose they are."""
+    """A projection's strong components of two or more nodes, the groups, laid out for searching."""
 
     ground: Ground
-    top: Ints
-    edge_source: Ids
-    edge_target: Ids
+    first: Ints  # by group its first node in the projection
+    edge_source: Ids  # by edge inside a group the place that it leads from
+    edge_target: Ids  # the place that it leads to
     edge_kind: Codes
-    edge_group: Ints
+    edge_group: Ints  # the group that it is in
 
     @property
     def groups(self) -> int:
-        return len(self.top)
+        return len(self.first)
 
 
 def lay_out(projection: GraphProjection, labels: Ints, nodes: Ints, rank: Ranks) -> Field:
@@ -215,7 +211,9 @@ def search(field: Field, wanted: Wanted, kinds: tuple[int, ...], tries: Ints, mo
 
 
 @lean
-def _emit(graph, entering, invoke, complete, completing, left, queue):
+def _emit(
+    graph: Digraph, entering: Ids, invoke: Ints, complete: Ints, completing: Ints, left: Bools, queue: Ids
+) -> None:
     """Clear `left` of nodes as they come out. `completing` are the timed nodes that complete, by completion.
 
     Timed nodes below `released` have no real-time edge left into them: all that completed before their invocation is

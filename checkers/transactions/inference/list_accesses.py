@@ -1,12 +1,10 @@
-"""The version order of each list: the longest read, of several equally long the one invoked first; and how far every
-other observed list agrees with it.
-
-Where several lists are the longest there is no telling which is right. Dependencies are read off one of them only, for
-those of two together belong to no single order of versions. Of what the others would say all but G0 is ruled out by
-`incompatible-order` already; and a G0 that every choice has, this one has too.
-
-What the accesses of each list say: anomalies of single keys, and dependencies between transactions (Kingsbury and
+"""What the accesses of each list say: anomalies of single keys, and dependencies between transactions (Kingsbury and
 Alvaro 2020, section 4).
+
+The version order of a list is the longest read, of several equally long the one invoked first (`settle`). Where several
+are the longest there is no telling which is right. Dependencies are read off one of them only, for those of two
+together belong to no single order of versions. Of what the others would say all but G0 is ruled out by
+`incompatible-order` already; and a G0 that every choice has, this one has too.
 
 Transactions that failed are in the version order if somebody read them, but not in the graph. An append that nobody
 read comes after all that were read.
@@ -27,17 +25,15 @@ from checkers.transactions.inference.prefix_trees import FINAL, FUTURE_READ, INT
 
 
 class Orders(NamedTuple):
-    """Key k's versions are `values[offsets[k]:offsets[k + 1]]`, read whole by transaction `first[k]`. Trunks agree with
-    them up to `trunk[k]` elements, forks up to `fork[node]`. `nodes[places[k]:places[k + 1]]` are k's fork nodes,
-    parents before children."""
+    """The version order of each key, and how far the lists observed agree with it."""
 
-    offsets: Ints
+    offsets: Ints  # the versions of key k are values[offsets[k]:offsets[k + 1]], each an element that was appended
     values: Ints
-    first: Ids
-    trunk: Ints
-    fork: Ids
-    nodes: Ints
-    places: Ints
+    first: Ids  # by key the first transaction that read all of them
+    trunk: Ints  # by key how many elements its trunk has in common with them
+    fork: Ids  # by fork node how many elements the list that ends there has in common with them
+    nodes: Ints  # fork nodes in order of keys, of a key parents before children
+    places: Ints  # those of key k are nodes[places[k]:places[k + 1]]
 
 
 @lean
@@ -107,20 +103,19 @@ _NONE: Final = 2**62
 
 
 class Accesses(NamedTuple):
-    """Appends and reads by key: those of key k are `append_at[k]:append_at[k + 1]` and `read_at[k]:read_at[k + 1]`, in
-    order of invocation. `outcome` is that of the transaction; reads of failed ones are left out."""
+    """Appends and reads by key, of a key in order of invocation. Never written by what infers from them."""
 
-    append_at: Ints
-    append_txn: Ids
-    append_outcome: Codes
-    append_flags: Codes
-    value: Ints
-    read_at: Ints
+    append_at: Ints  # those of key k are append_at[k]:append_at[k + 1]
+    append_txn: Ids  # the transaction's number
+    append_outcome: Codes  # the transaction's: OK, INFO, FAIL
+    append_flags: Codes  # FINAL
+    value: Ints  # the element, unique in its key
+    read_at: Ints  # those of key k are read_at[k]:read_at[k + 1]; reads of failed transactions are left out
     read_txn: Ids
     read_outcome: Codes
-    read_flags: Codes
-    length: Ids
-    fork: Ids
+    read_flags: Codes  # UPDATES
+    length: Ids  # elements in the list
+    fork: Ids  # the fork node that the list ends at, or ON_TRUNK
 
 
 class Store(NamedTuple):
@@ -133,27 +128,27 @@ class Store(NamedTuple):
 
 
 class ListScratch(NamedTuple):
-    """Working memory: appends by value; by append its place in the version order; by place its append, or the next one
-    that can have happened; first updater by place and by fork; what a list shows first wrong by fork; a stamp by
-    append; ends, readers and writers of the last version; a stamp by transaction; what the trunk shows first wrong."""
+    """Working memory of one key after another. A place is one in the key's version order; appends count from the key's
+    first. What is *wrong* with a list is four numbers: where it first shows an aborted append, an element that nobody
+    appended, an element for the second time (_NONE: nowhere), and the aborted append."""
 
-    values: ValueMap
-    place: Ints
-    writer: Ints
-    following: Ints
-    updater: Ids
-    fork_updater: Ids
-    wrong: Ints
-    stamp: Ints
-    readers: Ids
-    writers: Ids
-    txn_stamp: Ints
-    trunk_wrong: Ints
+    values: ValueMap  # the append of each element
+    place: Ints  # by append its place, -1: nobody read it; writer[place[a]] == a
+    writer: Ints  # by place its append, -1: nobody appended that, or it stood there before
+    following: Ints  # by place the first append from there on that can have happened, -1: none
+    updater: Ids  # by length of the trunk the first to read that and then append; -1: nobody, -2: several, recorded
+    fork_updater: Ids  # by fork node likewise
+    wrong: Ints  # by fork node where a list ends, of the key at hand: what is wrong with that list
+    stamp: Ints  # by append the list that it was seen in last, by the number of that in `_inspect_lists`
+    readers: Ids  # transactions that read the last version, each once in a row
+    writers: Ids  # transactions whose appends nobody read, each once in a row
+    txn_stamp: Ints  # by transaction the helper node that it was marked for, -1: none is at work (`put_product`)
+    trunk_wrong: Ints  # what is wrong with the trunk
 
 
 @lean
 def _index_appends(work, accesses, key, problem):
-    """Map values to appends; the second append of a value is a problem (key, its transaction, the other)."""
+    """Map elements to appends; the second append of one is a problem (key, its transaction, the other)."""
     begin, end = accesses.append_at[key], accesses.append_at[key + 1]
     lowest, highest = np.int64(0), np.int64(0)
     for i in range(begin, end):

@@ -1,11 +1,7 @@
-"""What real time says of a register's versions: when each was written and read, and which contradict one another.
+"""What is known of the order of a register's versions, and whether it leaves them an order: real time says when each
+was written and read, transactions and processes order them pair by pair.
 
-The columns are those of `checkers.transactions.inference.register_accesses`.
-
-Orders of a register's versions that are stated pair by pair, by transactions or within processes, and whether all
-that is known of the versions leaves them an order.
-
-The columns are those of `checkers.transactions.inference.register_accesses`. Values that nobody wrote take no part.
+The columns are those of `register_accesses`. Values that nobody wrote take no part.
 """
 
 from __future__ import annotations
