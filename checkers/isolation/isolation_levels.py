@@ -46,7 +46,7 @@ _ENOUGH: Final = ((), (1,), (2,), (2, 3))
 too, but the edges of causal are enough only where read atomic holds."""
 
 _CYCLES: Final = 256
-"""At most so many components are searched for their shortest cycle; further ones are counted as the graver class."""
+"""Components that are searched for their shortest cycle at most; further ones are counted as the graver class."""
 
 
 @dataclass(frozen=True, slots=True)

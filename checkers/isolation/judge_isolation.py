@@ -166,10 +166,10 @@ def _cycle(speaker: Speaker, finding: Finding) -> tuple[str, tuple[dict[str, Any
         f"{opening(around)} before {_name(speaker, steps[0]['source'])} again: {'; '.join(reasons)}. "
         f"{_LEVEL_WORDS[finding.facts['level']]}, and no order of the transactions does."
     )
-    return message, tuple(_told(speaker, step, why) for step, why in zip(steps, reasons, strict=True))
+    return message, tuple(_shown_step(speaker, step, why) for step, why in zip(steps, reasons, strict=True))
 
 
-def _told(speaker: Speaker, step: dict[str, Any], why: str) -> dict[str, Any]:
+def _shown_step(speaker: Speaker, step: dict[str, Any], why: str) -> dict[str, Any]:
     about = {name: speaker.source.told_key(step[name]) for name in ("key", "seen_key") if name in step}
     ends = {"source": _op(speaker, step["source"]), "target": _op(speaker, step["target"])}
     return ends | {"kind": step["kind"], "why": why} | about

@@ -203,7 +203,7 @@ def _freedom(configs, place):
 
 @lean
 def _threshold(configs, most):
-    """The freedom that at most so many configurations exceed, or one less than any has, if they are no more."""
+    """The freedom that at most `most` configurations exceed, or one less than any has, if they are no more."""
     if most <= 0 or configs.tally.live <= most:
         return np.int64(-64 * configs.owed.shape[1] - 1)
     # By bisection: more than `most` exceed what is below `low`, at most that many exceed `high`.

@@ -72,7 +72,7 @@ class SearchRun(Protocol):
         k."""
 
     def make_room(self, answer: int, memory_bytes: int) -> bool:
-        """After FULL or STORE_FULL: room for more in so many bytes; False if it takes more."""
+        """After FULL or STORE_FULL: make room for more in `memory_bytes`; False if it takes more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ def _driven(run: SearchRun, keys: int, budget: Budget, stuck: Ints, turn: _Turn)
     return Driven(left, why)
 
 
-def told(stuck: Ints, order: Ints, driven: Driven) -> SearchAnswers:
+def answers_of(stuck: Ints, order: Ints, driven: Driven) -> SearchAnswers:
     """The answers for each key; `stuck` also gets the rows where searches were that are left."""
     answers = np.where(stuck >= 0, np.uint8(INVALID), np.uint8(VALID))
     for key, place in driven.left.items():
@@ -157,7 +157,7 @@ def told(stuck: Ints, order: Ints, driven: Driven) -> SearchAnswers:
 
 
 def widths(keys: int, key: Ints, begin: Ints, end: Ints) -> Ints:
-    """The most operations open at once in each of so many keys; each has a key, a first and a last event."""
+    """The most operations open at once in each of `keys` keys; operations have a key, a first and a last event."""
     events, steps = np.concatenate((begin, end)), np.repeat(np.array([1, -1]), len(begin))
     of = np.concatenate((key, key))
     order = np.lexsort((-steps, events, of))
@@ -181,7 +181,7 @@ def with_wide(found: SearchAnswers, searched: Bools, most: Ints, what: str) -> S
 
 
 def slots_for(most_open: int) -> int:
-    """Slots for so many operations open at once: whole words of 64."""
+    """Slots for `most_open` operations open at once: whole words of 64."""
     return max(64, -(-most_open // 64) * 64)
 
 

@@ -137,17 +137,17 @@ def _reads(speaker: Speaker, index: int) -> str:
     return f"Process {row['process']}'s read{_at(speaker, index)} at {speaker.when(index, 'invoke')}{node}"
 
 
-def _shows(speaker: Speaker, told: dict[str, Any]) -> str:
+def _shows(speaker: Speaker, seen: dict[str, Any]) -> str:
     """`7 (timestamp 90)` or `nothing`."""
-    if told["value"] is None:
+    if seen["value"] is None:
         return "nothing"
-    stamp = "" if told["timestamp"] is None else f" (timestamp {told['timestamp']})"
-    return f"{speaker.source.shown(told['value'])}{stamp}"
+    stamp = "" if seen["timestamp"] is None else f" (timestamp {seen['timestamp']})"
+    return f"{speaker.source.shown(seen['value'])}{stamp}"
 
 
-def _did(speaker: Speaker, told: dict[str, Any]) -> str:
+def _did(speaker: Speaker, written: dict[str, Any]) -> str:
     """What a write did there: `wrote 7` or `deleted it`."""
-    return "deleted it" if told["value"] is None else f"wrote {speaker.source.shown(told['value'])}"
+    return "deleted it" if written["value"] is None else f"wrote {speaker.source.shown(written['value'])}"
 
 
 def _by(speaker: Speaker, index: int, timestamp: int) -> str:

@@ -42,7 +42,7 @@ _OF_SEVERAL: Final = frozenset(LEVELS) - {"ONE", "LOCAL_ONE"}
 """Levels at which more than one replica answers, where there are more."""
 
 _LEAST: Final = 2
-"""So many replicas there are where nobody says how many: of fewer none would ask whether they agree."""
+"""Replicas that there are where nobody says how many: of fewer none would ask whether they agree."""
 
 
 def _possible_factors(centres: tuple[str, ...]) -> tuple[dict[str, int], ...]:

@@ -100,7 +100,7 @@ class _Found:
         self._explain = explain
 
     def take(self, out: Instances, code: int, name: str, explained: Any) -> None:
-        """Those that a kernel recorded by a code."""
+        """Take what a kernel recorded by a code as anomalies of a name."""
         count = int(out.counts[code])
         if count:
             self.counts[name] = self.counts.get(name, 0) + count
@@ -117,8 +117,12 @@ def _seen(table: QuorumTable, page: int, cell: int, place: int) -> dict[str, Any
     shown = int(pages.shown[place]) if place >= 0 else ABSENT
     value = int(table.rows["value"][pages.row[place]]) if place >= 0 else NIL
     timestamp = int(mutations.timestamp[shown]) if shown >= 0 else None
-    told = {"cell": list(cell_key(table.cells, cell)), "value": None if value == NIL else value, "timestamp": timestamp}
-    return told | {"named": place >= 0}
+    facts = {
+        "cell": list(cell_key(table.cells, cell)),
+        "value": None if value == NIL else value,
+        "timestamp": timestamp,
+    }
+    return facts | {"named": place >= 0}
 
 
 def _written(table: QuorumTable, touch: int) -> dict[str, Any]:
@@ -126,14 +130,14 @@ def _written(table: QuorumTable, touch: int) -> dict[str, Any]:
     mutations = table.mutations
     m = int(np.searchsorted(mutations.begin, touch, side="right")) - 1
     cell = int(mutations.cell[touch])
-    told: dict[str, Any] = {"cell": list(cell_key(table.cells, cell)), "timestamp": int(mutations.timestamp[m])}
+    facts: dict[str, Any] = {"cell": list(cell_key(table.cells, cell)), "timestamp": int(mutations.timestamp[m])}
     if not mutations.value[touch]:
-        return told | {"value": None}
+        return facts | {"value": None}
     mine = table.rows["invoke"] == mutations.invoke[m]
     for name, part in cell_key(table.cells, cell)._asdict().items():
         mine = mine & (table.rows[name] == part)
     row = np.flatnonzero(mine & (table.rows["kind"] == 1))[0]
-    return told | {"value": int(table.rows["value"][row])}
+    return facts | {"value": int(table.rows["value"][row])}
 
 
 def _place_of(table: QuorumTable, page: int, cell: int) -> int:

@@ -29,7 +29,7 @@ UNWRITTEN: Final = -2
 """Of what a read shows, instead of a mutation: nothing, or a value that nobody had written."""
 
 MOST_TOUCHES: Final = 1 << 24
-"""So many cells are deleted by ranges and partitions at most, all deletions together; see `judge_table`."""
+"""Cells that ranges and partitions may delete, all deletions together; see `judge_table`."""
 
 _TOO_MANY: Final = f"Ranges and partitions delete more than {MOST_TOUCHES} cells, so some partitions were not judged."
 

@@ -35,9 +35,7 @@ class _Memo(NamedTuple):
     shown: Ints  # by cell what that page showed: a mutation, ABSENT, or -2: it tells nothing
     page_of_mutation: Ints  # by mutation the page that it was decided for last, -1: none
     fits: Bools  # by mutation whether it can be in that page's set
-    stack: (
-        Ints  # mutations in question, of rising timestamps: each, its touch at hand, the deletion's place for that, -1
-    )
+    stack: Ints  # mutations in question, timestamps rising: each, its touch at hand, the place of a deletion for that
 
 
 @lean
@@ -196,7 +194,7 @@ def torn_pages(pages: Pages, mutations: Mutations, deletions: Deletions, unwritt
 
 MOST_CELLS: Final = 60
 MOST_READS: Final = 5
-"""So many pages before the torn one are told of: the first that shows the mutation, and the last ones."""
+"""Cells of a mutation, and pages before the torn one, that are shown: the first that shows it, and the last ones."""
 
 SHOWN, GONE, OLDER, NEWER = "the write", "gone", "older", "newer"
 NOTHING, UNASKED = "nothing", "not asked"

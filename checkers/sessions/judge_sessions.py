@@ -90,10 +90,10 @@ def explain_all(source: Source, findings: Sequence[Finding]) -> dict[str, tuple[
     return explained
 
 
-def _what(speaker: Speaker, told: dict[str, Any]) -> str:
-    if told["list"]:
-        return f"a list of {told['value']}"
-    return speaker.source.shown(told["value"])
+def _what(speaker: Speaker, shown: dict[str, Any]) -> str:
+    if shown["list"]:
+        return f"a list of {shown['value']}"
+    return speaker.source.shown(shown["value"])
 
 
 def _direct(speaker: Speaker, finding: Finding) -> tuple[str, tuple[dict[str, Any], ...]]:

@@ -58,7 +58,7 @@ class TornLists(NamedTuple):
     unwritten: Ints
 
     def without(self, dropped: np.ndarray) -> TornLists:
-        """Those that are not flagged."""
+        """The torn reads that are not flagged."""
         return TornLists(*(column[~dropped] for column in self))
 
 

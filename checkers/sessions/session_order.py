@@ -43,7 +43,7 @@ MONOTONIC_WRITES: Final = 2
 WRITES_FOLLOW_READS: Final = 3
 
 GUARANTEES: Final = ("monotonic-reads", "read-your-writes", "monotonic-writes", "writes-follow-reads")
-"""By code."""
+"""The models by the codes of their guarantees."""
 
 
 class Events(NamedTuple):

@@ -375,8 +375,8 @@ def explain_all(source: Source, findings: Sequence[Finding]) -> dict[str, tuple[
     return explained
 
 
-def _value(speaker: Speaker, told: dict[str, Any]) -> str:
-    return f"a list of {told['value']}" if told["list"] else speaker.source.shown(told["value"])
+def _value(speaker: Speaker, shown: dict[str, Any]) -> str:
+    return f"a list of {shown['value']}" if shown["list"] else speaker.source.shown(shown["value"])
 
 
 def _cell(speaker: Speaker, cell: Sequence[int]) -> str:

@@ -113,7 +113,7 @@ def _doubt(figures: Mapping[str, int]) -> str | None:
 @dataclass(frozen=True, slots=True)
 class FeedDealer:
     """See `Dealer`: a task judges cells or a range of time, as the column `duty` says; `copy` is 1 for rows that it is
-    only told. A history has about so many `events`.
+    only told. A history has about `events` events.
 
     Of marks before a row the highest alone matters, and of all marks of a feed the first and the highest, so of what is
     dealt at once no more than two a feed go to all tasks.
@@ -259,7 +259,7 @@ class FeedKernel:
 
 
 def _finding(table: FeedTable, name: str, row: int, other: int) -> Finding:
-    def told(place: int) -> dict[str, Any] | None:
+    def stated(place: int) -> dict[str, Any] | None:
         if place < 0:
             return None
         value, stamp = int(table.rows["value"][place]), int(table.rows["served_ts"][place])
@@ -267,6 +267,11 @@ def _finding(table: FeedTable, name: str, row: int, other: int) -> Finding:
 
     feed = int(table.rows["session"][row if table.feed[row] >= 0 and name != "missing-row" else other])
     ops = (int(table.rows["invoke"][row]), int(table.rows["invoke"][other]) if other >= 0 else -1)
-    facts = {"mine": told(row), "other": told(other), "feed": feed, "by_row": other >= 0 and bool(table.is_row[other])}
+    facts = {
+        "mine": stated(row),
+        "other": stated(other),
+        "feed": feed,
+        "by_row": other >= 0 and bool(table.is_row[other]),
+    }
     facts["told_by"] = int(table.rows["session"][row]) if table.feed[row] >= 0 else None
     return Finding(name, ops[0], key_of(table.rows, row), ops, facts)

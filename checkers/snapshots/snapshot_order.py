@@ -71,7 +71,7 @@ def _judge_read(snapshots, cell, row, newest, same, other, out):
     if newer and snapshots.invoke[newest] < snapshots.complete[row]:
         record(out, MISSED, snapshots.invoke[row], cell, (row, newest, -1, -1))
         return
-    # Where both stamps are known, `newest` has told what there is to tell. Else: a lower T showed another version, at a
+    # Where both stamps are known, `newest` has said all there is to say. Else: a lower T showed another version, at a
     # time when this one was there, so that one is newer, and it is gone at a higher T.
     known = other >= 0 and snapshots.stamp[row] != NIL and snapshots.stamp[other] != NIL
     if other >= 0 and not known and snapshots.time[other] >= until:
@@ -135,26 +135,26 @@ class Answers(NamedTuple):
 
 
 @kernel
-def _late_commits(commits, reads, told, out):
+def _late_commits(commits, reads, answers, out):
     for cell in range(commits.begin.shape[0] - 1):
         # reads.rows[:pointer] were answered before the commit at hand began; `highest` is the one of them with the
         # highest T: if that promises nothing of the commit, none does.
         pointer, highest = reads.begin[cell], -1
         for place in range(commits.begin[cell], commits.begin[cell + 1]):
             row = commits.rows[place]
-            while pointer < reads.begin[cell + 1] and told.complete[reads.rows[pointer]] < told.invoke[row]:
+            while pointer < reads.begin[cell + 1] and answers.complete[reads.rows[pointer]] < answers.invoke[row]:
                 done = reads.rows[pointer]
-                if highest < 0 or told.time[done] > told.time[highest]:
+                if highest < 0 or answers.time[done] > answers.time[highest]:
                     highest = done
                 pointer += 1
-            if highest >= 0 and told.time[highest] >= told.stamp[row]:
-                record(out, LATE_COMMIT, told.invoke[row], cell, (row, highest, -1, -1))
+            if highest >= 0 and answers.time[highest] >= answers.stamp[row]:
+                record(out, LATE_COMMIT, answers.invoke[row], cell, (row, highest, -1, -1))
 
 
-def late_commits(commits: InCells, reads: InCells, told: Answers, out: Instances) -> None:
+def late_commits(commits: InCells, reads: InCells, answers: Answers, out: Instances) -> None:
     """Record commits (in order of invocation a cell) at or below the T of a read that had been answered when they began
     (reads in order of completion)."""
-    _late_commits(commits, reads, told, out)
+    _late_commits(commits, reads, answers, out)
 
 
 class BoundedReads(NamedTuple):

@@ -305,7 +305,7 @@ def _last_commit(rows: Columns, within: Ints, commits: Ints, reads: Ints) -> Int
     return found[len(commits) :]
 
 
-def _told(table: _ReadTable, row: int) -> dict[str, Any]:
+def _stated(table: _ReadTable, row: int) -> dict[str, Any]:
     names = ("requested_ts", "served_ts", "bound", "value")
     told = {name: int(table.rows[name][row]) for name in names}
     return {name: None if value == NIL else value for name, value in told.items()}
@@ -322,7 +322,10 @@ def _findings(table: _ReadTable, out: Instances) -> list[Finding]:
                 int(table.rows["invoke"][writer]) if writer >= 0 else -1,
             )
             stamp = int(table.stamp[table.version[row]])
-            facts: dict[str, Any] = {"mine": _told(table, row), "other": _told(table, other) if other >= 0 else None}
+            facts: dict[str, Any] = {
+                "mine": _stated(table, row),
+                "other": _stated(table, other) if other >= 0 else None,
+            }
             facts |= {"committed": None if stamp == NIL else stamp, "nobodys": bool(table.nobodys[table.version[row]])}
             found.append(Finding(name, int(order), key_of(table.rows, row), ops, facts))
     return found

@@ -29,10 +29,10 @@ def explain_reads(source: Source, findings: Sequence[Finding]) -> dict[str, tupl
     return explain(source, findings, _say_read)
 
 
-def _read(speaker: Speaker, finding: Finding, index: int, told: dict[str, Any]) -> str:
+def _read(speaker: Speaker, finding: Finding, index: int, shown: dict[str, Any]) -> str:
     node = f" on node {speaker.rows[index]['node']}" if speaker.rows[index]["node"] else ""
-    at = f" as of {told['requested_ts']}" if told["requested_ts"] is not None else ""
-    value = speaker.source.shown(told["value"])
+    at = f" as of {shown['requested_ts']}" if shown["requested_ts"] is not None else ""
+    value = speaker.source.shown(shown["value"])
     return f"{speaker.process(index)} read {value} from {speaker.key(finding.key)}{at}{node}"
 
 

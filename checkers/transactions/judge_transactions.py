@@ -102,7 +102,7 @@ class _Inference:
 
 
 def _sources(model: str, options: CheckOptions, consistency: str) -> int:
-    """Where version orders of registers come from (`txn_register.ORDER_…` added up); lists tell theirs."""
+    """Where version orders of registers come from (`register_accesses.ORDER_…` added up); lists tell theirs."""
     if model == "list-append":
         return 0
     linearizable = "linearizable" in implied_models(consistency)

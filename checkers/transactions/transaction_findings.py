@@ -46,7 +46,7 @@ class Inferred(Protocol):
     """What the accesses of a history say, whatever orders transactions besides."""
 
     def found(self, orders: int, explain: int) -> Found:
-        """Anomalies by dependencies and so many orders besides (`judge_transactions.orders_of`), some to be
+        """Anomalies by dependencies and `orders` orders besides (`judge_transactions.orders_of`), some to be
         explained."""
 
 
@@ -110,7 +110,7 @@ def refuse_copies(source: Source, verb: str, key: Key, events: tuple[int, int]) 
 
 
 class InProcess(NamedTuple):
-    """See `Inferred`."""
+    """What the accesses of a history say, inferred in this process; see `Inferred`."""
 
     txns: Txns
     edges: Edges
@@ -124,7 +124,7 @@ class InProcess(NamedTuple):
 
 def infer_in_process(source: Source, model: str, sources: int, explain: int, threads: int = 1) -> InProcess:
     """What the accesses of a list-append or rw-register history say; `sources` are those of registers' version orders
-    (`txn_register.ORDER_…` added up). The history is read by so many threads."""
+    (`register_accesses.ORDER_…` added up). The history is read by `threads` threads."""
     if model == "list-append":
         return _in_lists(source, explain, threads)
     return _in_registers(source, sources, explain, threads)

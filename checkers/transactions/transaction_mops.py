@@ -160,7 +160,7 @@ def _without(mops: Mops, dropped: Bools) -> Mops:
 
 
 def read_all(source: Source, dialect: Dialect, threads: int = 1) -> Iterator[tuple[Txns, Mops]]:
-    """All batches of a history, in order of invocation, read ahead by so many threads."""
+    """All batches of a history, in order of invocation, read ahead by `threads` threads."""
     return source.mapped(COLUMNS, partial(read_batch, source, dialect), threads)
 
 
@@ -253,7 +253,7 @@ def number_keys(keys: KeyTable, address: tuple[Ints, Ints, Ints, Ints]) -> tuple
 
 
 def _read_only(part: Ints) -> Ints:
-    """The same numbers as the one kind of array that the kernel is compiled for: Arrow's can't be written to."""
+    """Numbers as the one kind of array that the kernel is compiled for: Arrow's can't be written to."""
     view = np.ascontiguousarray(part).view()
     view.flags.writeable = False
     return view

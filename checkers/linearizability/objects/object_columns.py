@@ -133,7 +133,7 @@ class ObjectOps(NamedTuple):
 
 
 def plainly(ops: ObjectOps) -> ObjectOps:
-    """The same operations for a search that knows nothing of what comes later, so that it gets stuck where the objects
+    """The operations for a search that knows nothing of what comes later, so that it gets stuck where the objects
     themselves do."""
     queues, sets, strings, rows = ops.queues, ops.sets, ops.strings, ops.rows
     if ops.model in (FIFO, BAG):

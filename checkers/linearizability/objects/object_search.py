@@ -42,11 +42,11 @@ from checkers.linearizability.driver import (
     FIRST_CONFIGURATIONS,
     Budget,
     SearchAnswers,
+    answers_of,
     drive,
     grown_sets,
     narrow,
     slots_for,
-    told,
     widths,
     with_wide,
 )
@@ -512,7 +512,7 @@ def search_objects(ops: ObjectOps, budget: Budget) -> SearchAnswers:
         return with_wide(found, searched, width, "object")
     keys = len(ops.offsets) - 1
     stuck = np.full(keys, -1)
-    return told(stuck, ops.order, drive(_start(ops, FIRST_BEAM), keys, budget, stuck))
+    return answers_of(stuck, ops.order, drive(_start(ops, FIRST_BEAM), keys, budget, stuck))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,10 @@ from checkers.source import Source
 from checkers.verdict import Anomaly
 
 _NAMED: Final = 4
-"""So many operations or states are named in a sentence."""
+"""Operations or states that are named in a sentence at most."""
 
 _CORE: Final = 8
-"""So many where each of them counts."""
+"""Operations that are named in a sentence at most where each of them counts."""
 
 
 def explain_all(model: str, source: Source, findings: Sequence[Finding]) -> dict[str, tuple[Anomaly, ...]]:

@@ -238,7 +238,7 @@ def last_without(reads, order, elements, present, late):
 
 
 _MOST_PAIRS: Final = 1 << 22
-"""Past so many pairs of a read and an element of its set nothing is compared here, and the search decides."""
+"""Pairs of a read and an element of its set past which nothing is compared here, and the search decides."""
 
 
 def set_registers(built: Built) -> RegisterProjections | None:

@@ -75,9 +75,9 @@ _PLAIN_S: Final = 5.0
 """So long a search without looking ahead may take to say where an object gets stuck."""
 
 _SHOWN: Final = 16
-"""At most so many configurations and operations are reported of a stuck search."""
+"""Configurations and operations that are reported of a stuck search at most."""
 
-_MOST_TOLD: Final = 64
+_MOST_ELEMENTS: Final = 64
 """Elements of a state, or registers of a row, that are reported."""
 
 
@@ -141,7 +141,7 @@ class ObjectKernel:
         return self.judged(rows).findings(count) if count else Findings()
 
     def judged(self, rows: Columns) -> ObjectJudgement:
-        """The same, before it is told."""
+        """What the kernel finds in rows that it knows all of, before it is made findings."""
         built, registers = self._built(sorted_rows(rows))
         found = ObjectJudgement(self, built)
         if registers is not None:
@@ -304,9 +304,9 @@ class ObjectJudgement:
         if built.ops.model == STRING:
             return built.nodes[word[0]] if word[0] else None
         if built.ops.model != ROW:
-            return [built.values.get(symbol) for symbol in word[:_MOST_TOLD]]
+            return [built.values.get(symbol) for symbol in word[:_MOST_ELEMENTS]]
         first = int(built.ops.rows.width[:key].sum())
-        cells = built.cells[first : first + min(len(word), _MOST_TOLD)].tolist()
+        cells = built.cells[first : first + min(len(word), _MOST_ELEMENTS)].tolist()
         return [[cell, self._value(symbol), symbol == FADED] for cell, symbol in zip(cells, word, strict=False)]
 
     def _value(self, symbol: int) -> int | None:

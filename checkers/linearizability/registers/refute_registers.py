@@ -40,7 +40,7 @@ from checkers.verdict import Validity, Verdict
 NONLINEARIZABLE: Final = "nonlinearizable"
 
 _SHOWN: Final = 16
-"""At most so many open operations and possible values are reported of a stuck search."""
+"""Open operations and possible values that are reported of a stuck search at most."""
 
 
 def projection(failed_cas_observed: bool, initial: int | None = None) -> Projection:
@@ -79,7 +79,7 @@ class RegisterKernel:
         return self._with_searched(zones, _part(keyed, left)) if len(left) else zones
 
     def split(self, addresses: tuple[Key, ...], width: int) -> RegisterSplit:
-        """How keys are judged that one task does not take, in ranges of so many events."""
+        """How keys are judged that one task does not take, in ranges of `width` events."""
         return RegisterSplit(addresses, width, self.explain)
 
     def _with_searched(self, zones: Findings, keyed: KeyedOps) -> Findings:

@@ -45,11 +45,11 @@ from checkers.linearizability.driver import (
     FIRST_CONFIGURATIONS,
     Budget,
     SearchAnswers,
+    answers_of,
     drive,
     grown_sets,
     narrow,
     slots_for,
-    told,
     with_wide,
 )
 from checkers.linearizability.registers.prepared_registers import Prepared, SearchOps, prepare, prepared_part
@@ -331,7 +331,7 @@ class RegisterRun:
         return int(search_keys(self.search, work, stuck))
 
     def make_room(self, answer: int, memory_bytes: int) -> bool:
-        """Its states are values, so only sets of configurations are ever full."""
+        """Give the sets of configurations more room: states are values, so nothing else is ever full."""
         search = self.search
         sets = grown_sets((search.frontier, search.visited, search.after), memory_bytes)
         if sets is None:
@@ -354,14 +354,14 @@ def judge_search(columns: RegisterColumns, budget: Budget) -> SearchAnswers:
 
 
 def search_prepared(prepared: Prepared, budget: Budget) -> SearchAnswers:
-    """The same for columns made ready."""
+    """Judge every key of columns made ready by search; exact within the budget."""
     searched = narrow(prepared.slots)
     if not searched.all():
         found = search_prepared(prepared_part(prepared, np.flatnonzero(searched)), budget)
         return with_wide(found, searched, prepared.slots, "key")
     keys = len(prepared.ops.offsets) - 1
     stuck = np.full(keys, -1)
-    found = told(stuck, prepared.ops.order, drive(_start(prepared, FIRST_BEAM), keys, budget, stuck))
+    found = answers_of(stuck, prepared.ops.order, drive(_start(prepared, FIRST_BEAM), keys, budget, stuck))
     found.stuck[stuck >= 0] = prepared.rows[stuck[stuck >= 0]]
     return found
 

@@ -3,7 +3,7 @@
 A key is judged by its blocks (`register_zones`): contradictions inside one, and pairs that must each come
 before the other. Both can be looked at apart:
 
-1. *By value.* All operations of a value meet. A cluster is told by its write, the read that completed first and the
+1. *By value.* All operations of a value meet. A cluster is answers by its write, the read that completed first and the
    read invoked last, wherever they were read, so a value that millions read is a few rows. A cluster that no
    compare-and-set touches is a block by itself, and is checked inside here.
 2. *By chain.* Clusters that compare-and-sets link meet, those of a key in one task: the order inside a chain is only
@@ -81,8 +81,8 @@ class RegisterSplit:
         rows = Rows(key[mine], invoke, flat.complete[mine], kind, flat.value[mine], flat.expected[mine])
         cas = np.flatnonzero(kind == CAS)
         links = rows.chosen(cas)._replace(kind=np.full(len(cas), _LINK), value=rows.expected[cas])
-        told = SplitFindings(Findings(len(mine), unsupported=problems), doubts=doubts)
-        return _thinned(joined([rows.chosen(np.flatnonzero(kind != UNSUPPORTED)), links])), told
+        answers = SplitFindings(Findings(len(mine), unsupported=problems), doubts=doubts)
+        return _thinned(joined([rows.chosen(np.flatnonzero(kind != UNSUPPORTED)), links])), answers
 
     def gather(self, rows: Rows) -> tuple[Zones, Rows, SplitFindings]:
         """Of rows in which all of each value are: the zones of clusters by themselves, rows of clusters in chains."""
@@ -93,13 +93,13 @@ class RegisterSplit:
         repeated = (count > np.where(rows.value[starts] == NIL, 0, 1))[group]
         linked = _any_of((rows.kind == CAS) | (rows.kind == _LINK), starts)[group]
         alone = rows.chosen(np.flatnonzero(~linked & ~repeated))
-        told = [SplitFindings(doubts=frozenset([REPEATED] if repeated.any() else []))]
+        answers = [SplitFindings(doubts=frozenset([REPEATED] if repeated.any() else []))]
         zones = []
         for key in np.unique(alone.key).tolist():
             mine, found = self.blocks(alone.chosen(np.flatnonzero(alone.key == key)))
             zones.append(mine)
-            told.append(found)
-        return _joined_zones(zones), rows.chosen(np.flatnonzero(linked & (rows.kind != _LINK))), self.united(told)
+            answers.append(found)
+        return _joined_zones(zones), rows.chosen(np.flatnonzero(linked & (rows.kind != _LINK))), self.united(answers)
 
     def blocks(self, rows: Rows) -> tuple[Zones, SplitFindings]:
         """The zones of one register's rows in which all of each value and of each chain are."""
@@ -145,19 +145,19 @@ class RegisterSplit:
         address = np.array([self.addresses[int(key)] for key in rows.key[:1]], np.int64).reshape(-1, 4)
         return zone_findings(KeyedOps(address, _columns(rows)), out)
 
-    def united(self, told: Iterable[SplitFindings]) -> SplitFindings:
+    def united(self, answers: Iterable[SplitFindings]) -> SplitFindings:
         """Several answers as one, in any grouping."""
-        every = list(told)
+        every = list(answers)
         crossing: dict[tuple[int, int], Finding] = {}
         for zone, finding in (item for part in every for item in part.crossing.items()):
             crossing[zone] = min(crossing.get(zone, finding), finding, key=lambda each: (each.order, each.ops))
         doubts = frozenset().union(*(part.doubts for part in every))
         return SplitFindings(merged((part.findings for part in every), self.explain), crossing, doubts)
 
-    def concluded(self, told: SplitFindings) -> Findings:
+    def concluded(self, answers: SplitFindings) -> Findings:
         """What is said of these registers in the end."""
-        crossing = [Findings(counts={each.anomaly: 1}, kept=(each,)) for each in told.crossing.values()]
-        return merged([told.findings, *crossing, Findings(keys=len(self.addresses))], self.explain)
+        crossing = [Findings(counts={each.anomaly: 1}, kept=(each,)) for each in answers.crossing.values()]
+        return merged([answers.findings, *crossing, Findings(keys=len(self.addresses))], self.explain)
 
 
 def _groups(rows: Rows) -> tuple[Ints, Ints]:

@@ -137,7 +137,7 @@ def _within(graph: Graph, kept: Ints) -> Graph:
 
 
 def _simple(graph: Graph) -> Graph:
-    """The same in order of sources; of parallel dependencies the one that says most stays."""
+    """The graph with edges in order of sources; of parallel dependencies the one that says most stays."""
     by = 8 * graph.target.astype(np.int64) + graph.kind
     order, _ = grouped_order(graph.source.astype(np.int64), graph.nodes, by)
     source, target, kind = graph.source[order], graph.target[order], graph.kind[order]

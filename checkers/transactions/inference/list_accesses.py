@@ -302,7 +302,7 @@ def _order_edges(work, accesses, key, size, edges):
 
 @lean
 def _read_edges(work, accesses, key, read, past, readers, edges):
-    """rw edges of a read that is past so many versions; returns how many readers of the last version there are."""
+    """rw edges of a read that is `past` versions; returns how many readers of the last version there are."""
     txn = accesses.read_txn[read]
     if past >= 0 and work.following[past] >= 0:
         put(edges, txn, accesses.append_txn[accesses.append_at[key] + work.following[past]], RW, key)

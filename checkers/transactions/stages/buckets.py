@@ -60,11 +60,11 @@ TIMES: Final = -6
 SKIPPED: Final = -9
 """Bucket of what goes to the driver: why a bucket of keys was not judged."""
 
-FIRM: Final = 0
-LOOSE: Final = 1
+FIXED: Final = 0
+FLOATING: Final = 1
 PLACED: Final = 2
-"""Instead of a piece's number, what a block's edges are: with both ends in their own place, with a loose end, and with
-both ends' intervals (as `floating_intervals.Placed`)."""
+"""Instead of a piece's number, what a block's edges are: with both ends in their own place, with a floating end, and
+with both ends' intervals (as `floating_intervals.Placed`)."""
 
 _BLOCK: Final = 1 << 18
 """Edges in one block."""
@@ -126,9 +126,9 @@ class BucketJudge:
         kept = instance_findings(judged.out, judged.classes, judged.addresses, judged.txns, OWN)
         kinds = np.bincount(judged.edges.kind, minlength=3)
         figures = {"keys": len(judged.addresses), "ww": int(kinds[0]), "wr": int(kinds[1]), "rw": int(kinds[2])}
-        figures["loose"] = 0
+        figures["floating"] = 0
         for kind, block in blocks_of(judged.edges, judged.txns, judged.addresses, bucket, usual):
-            figures["loose"] += len(block.kind) if kind == LOOSE else 0
+            figures["floating"] += len(block.kind) if kind == FLOATING else 0
             yield Row(bucket, kind, pack(block))
         yield Row(FINDINGS, bucket, encode_findings(Findings(counts=counts, kept=kept, figures=figures)))
 
@@ -145,22 +145,22 @@ class _Judged(NamedTuple):
     problem: Ints
 
 
-def is_loose(lasts: Any, usual: int) -> Any:
+def is_floating(lasts: Any, usual: int) -> Any:
     """Whether nodes that last so long have no place in time of their own (see `floating_intervals`)."""
     return (lasts < 0) | (lasts > usual)
 
 
 def blocks_of(edges: Edges, txns: Txns, addresses: Ints, bucket: int, usual: int) -> Iterator[tuple[int, Block]]:
-    """Dependencies by invocation indices, sorted by time, in blocks: FIRM or LOOSE."""
+    """Dependencies by invocation indices, sorted by time, in blocks: FIXED or FLOATING."""
     lasts = np.where(txns.complete == NEVER, UNKNOWN, txns.complete - txns.invoke)
     helpers = int(edges.used[1]) - txns.size
     invoke = np.concatenate((txns.invoke, -1 - (np.int64(bucket) << 32) - np.arange(helpers)))
     lasts = np.concatenate((lasts, np.full(helpers, HELPER)))
-    astray = is_loose(lasts, usual)
+    astray = is_floating(lasts, usual)
     order = np.argsort(np.maximum(invoke[edges.source], invoke[edges.target]), kind="stable")
-    loose = (astray[edges.source] | astray[edges.target])[order]
+    floating = (astray[edges.source] | astray[edges.target])[order]
     hashes = np.append(address_hashes(addresses), 0)
-    for kind, chosen in ((FIRM, order[~loose]), (LOOSE, order[loose])):
+    for kind, chosen in ((FIXED, order[~floating]), (FLOATING, order[floating])):
         for begin in range(0, len(chosen), _BLOCK):
             mine = chosen[begin : begin + _BLOCK]
             source, target = edges.source[mine], edges.target[mine]

@@ -6,15 +6,16 @@ sweep passes them along all of a chain that runs in the order of the ties.
 
 Transactions without a place in time, and the interval that their neighbours give each of them.
 
-*Loose* are transactions whose outcome is unknown, those that last much longer than is usual, and helper nodes. What is
-after a transaction T by a dependency T -> S, and by real time after S, is after T too; so S's end bounds T's, and the
-begin of what T depends on bounds T's begin. Bounds are passed on from loose node to loose node until none gets tighter.
-Real-time edges between such intervals stand for paths that are there, so strong components stay what they were.
+*Floating* are transactions whose outcome is unknown, those that last much longer than is usual, and helper nodes. What
+is after a transaction T by a dependency T -> S, and by real time after S, is after T too; so S's end bounds T's, and
+the begin of what T depends on bounds T's begin. Bounds are passed on from floating node to floating node until none
+gets tighter. Real-time edges between such intervals stand for paths that are there, so strong components stay what they
+were.
 
-Each loose node has a home, one task of many, by its place in the history, which buckets of keys send all edges of the
-node (`Sender`). There its bounds meet; where homes are several they tell each other what changed (`Settler`), and at
-last each edge gets both ends' intervals (`Placer`). Where loose edges are few there is one home, and nothing to tell.
-No task, stage or driver holds more than its own share.
+Each floating node has a home, one task of many, by its place in the history, which buckets of keys send all edges of
+the node (`Sender`). There its bounds meet; where homes are several they tell each other what changed (`Settler`), and
+at last each edge gets both ends' intervals (`Placer`). Where floating edges are few there is one home, and nothing to
+tell. No task, stage or driver holds more than its own share.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ import pyarrow as pa
 from checkers.columns.batches import bucket_batch
 from checkers.columns.codes import NEVER
 from checkers.compiled import kernel
-from checkers.transactions.stages.buckets import LOOSE, PLACED, Block, is_loose
+from checkers.transactions.stages.buckets import FLOATING, PLACED, Block, is_floating
 from checkers.transactions.stages.pieces import Row, pack, unpack
 
 
@@ -63,7 +64,7 @@ def pass_bounds(order, source, target, begin, end, source_begin, target_end):
 CHANGED: Final = -8
 """Bucket of what goes to the driver: that homes had news for each other."""
 
-TOLD: Final = -1
+STATE: Final = -1
 """Instead of a kind of blocks: the `HomeState` of a home, or what another home tells it."""
 
 
@@ -83,8 +84,8 @@ class Placed(NamedTuple):
 
 
 class HomeState(NamedTuple):
-    """What a home knows: its nodes with their bounds, and the edges between loose nodes of which one is here, with the
-    begin of the source and both bounds of the target as both homes know them."""
+    """What a home knows: its nodes with their bounds, and the edges between floating nodes of which one is here, with
+    the begin of the source and both bounds of the target as both homes know them."""
 
     node: Any
     begin: Any
@@ -102,7 +103,7 @@ def rows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
 
 
 def only(data: Any, kept: Any) -> Any:
-    """The same tuple of columns with some rows."""
+    """Some rows of a tuple of columns."""
     return type(data)(*(column[kept] for column in data))
 
 
@@ -112,8 +113,8 @@ def natural(node: Any, lasts: Any) -> tuple[Any, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Homes:
-    """Where loose nodes are at home: `count` homes, each of so many events (helpers: by their bucket of keys)."""
+class HomePlan:
+    """Where floating nodes are at home: `count` homes, each of `span` events (helpers: by their bucket of keys)."""
 
     count: int
     span: int
@@ -126,31 +127,31 @@ class Homes:
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Picklable: loose edges by the homes of their loose ends."""
+    """Picklable: floating edges by the homes of their floating ends."""
 
     usual: int
-    homes: Homes
+    plan: HomePlan
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for row in rows_of(batches):
-            if row.bucket >= 0 and row.piece == LOOSE:
+            if row.bucket >= 0 and row.piece == FLOATING:
                 block = Block(*unpack(row.data))
-                ends = loose_homes(block, self.usual, self.homes)
+                ends = home_of_ends(block, self.usual, self.plan)
                 for home in np.unique(np.concatenate(ends)).tolist():
                     if home >= 0:
                         mine = (ends[0] == home) | (ends[1] == home)
-                        yield bucket_batch([Row(home, LOOSE, pack(only(block, mine)))])
+                        yield bucket_batch([Row(home, FLOATING, pack(only(block, mine)))])
 
 
-def loose_homes(block: Block, usual: int, homes: Homes) -> tuple[Any, Any]:
-    """The homes of both ends of each edge, -1 for a firm end."""
-    source = np.where(is_loose(block.source_lasts, usual), homes.of(block.source), -1)
-    return source, np.where(is_loose(block.target_lasts, usual), homes.of(block.target), -1)
+def home_of_ends(block: Block, usual: int, plan: HomePlan) -> tuple[Any, Any]:
+    """The homes of both ends of each edge, -1 for a fixed end."""
+    source = np.where(is_floating(block.source_lasts, usual), plan.of(block.source), -1)
+    return source, np.where(is_floating(block.target_lasts, usual), plan.of(block.target), -1)
 
 
 def known_of(block: Block, ends: tuple[Any, Any], home: int) -> HomeState:
     """What all edges of its nodes tell a home, each by its neighbour's own interval, and which of them are tied; `ends`
-    are `loose_homes`."""
+    are `home_of_ends`."""
     source_begin, source_end = natural(block.source, block.source_lasts)
     target_begin, target_end = natural(block.target, block.target_lasts)
     out, into, both = ends[0] == home, ends[1] == home, (ends[0] >= 0) & (ends[1] >= 0)
@@ -161,16 +162,16 @@ def known_of(block: Block, ends: tuple[Any, Any], home: int) -> HomeState:
     return HomeState(node, begin, end, *(column[both] for column in tied))
 
 
-def _met(home: int, group: Iterator[Row], usual: int, homes: Homes) -> tuple[HomeState, list[tuple[Block, Any]]]:
-    """What a home's rows say together, and its edges with the homes of their sources (of firm ones: of their
+def _met(home: int, group: Iterator[Row], usual: int, plan: HomePlan) -> tuple[HomeState, list[tuple[Block, Any]]]:
+    """What a home's rows say together, and its edges with the homes of their sources (of fixed ones: of their
     targets)."""
     states, edges = list[HomeState](), list[tuple[Block, Any]]()
     for row in group:
-        if row.piece == TOLD:
+        if row.piece == STATE:
             states.append(HomeState(*unpack(row.data)))
             continue
         block = Block(*unpack(row.data))
-        ends = loose_homes(block, usual, homes)
+        ends = home_of_ends(block, usual, plan)
         states.append(known_of(block, ends, home))
         edges.append((block, np.where(ends[0] >= 0, ends[0], ends[1])))
     return together(states), edges
@@ -182,25 +183,25 @@ class Settler:
     home; to other homes, what changed for them."""
 
     usual: int
-    homes: Homes
+    plan: HomePlan
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for home, group in groupby(rows_of(batches), key=lambda row: row.bucket):
             if home >= 0:
-                yield bucket_batch(list(self._settled(home, _met(home, group, self.usual, self.homes)[0])))
+                yield bucket_batch(list(self._settled(home, _met(home, group, self.usual, self.plan)[0])))
 
     def _settled(self, home: int, before: HomeState) -> Iterator[Row]:
         after = tightened(before)
-        yield Row(home, TOLD, pack(after))
+        yield Row(home, STATE, pack(after))
         shared = zip(before[5:], after[5:], strict=True)
         changed = np.any([mine != became for mine, became in shared], axis=0)
-        source, target = self.homes.of(after.source), self.homes.of(after.target)
+        source, target = self.plan.of(after.source), self.plan.of(after.target)
         elsewhere = np.where(source == home, target, source)
         news = changed & (elsewhere != home)
         for other in np.unique(elsewhere[news]).tolist():
             nothing = (np.empty(0, np.int64),) * 3
             mine = news & (elsewhere == other)
-            yield Row(other, TOLD, pack(HomeState(*nothing, *(column[mine] for column in after[3:]))))
+            yield Row(other, STATE, pack(HomeState(*nothing, *(column[mine] for column in after[3:]))))
         if news.any():
             yield Row(CHANGED, 0, b"")
 
@@ -210,13 +211,13 @@ class Placer:
     """Picklable: each home's edges as `Placed`, from rows sorted by home; of what two homes have, the source's."""
 
     usual: int
-    homes: Homes
+    plan: HomePlan
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for home, group in groupby(rows_of(batches), key=lambda row: row.bucket):
             if home < 0:
                 continue
-            known, edges = _met(home, group, self.usual, self.homes)
+            known, edges = _met(home, group, self.usual, self.plan)
             known = _with_targets(tightened(known))
             for block, owner in edges:
                 mine = only(block, owner == home)
@@ -269,6 +270,6 @@ def _places(nodes: Any, wanted: Any) -> Any:
 def _interval(node: Any, lasts: Any, known: HomeState) -> tuple[Any, Any]:
     begin, end = natural(node, lasts)
     place = _places(known.node, node)
-    loose = place >= 0
-    begin[loose], end[loose] = known.begin[place[loose]], known.end[place[loose]]
+    floating = place >= 0
+    begin[floating], end[floating] = known.begin[place[floating]], known.end[place[floating]]
     return begin, end

@@ -131,7 +131,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PieceReader:
-    """Picklable: turns the numbers of so many pieces of the history into rows."""
+    """Picklable: turns the numbers of pieces of the history, of which there are `pieces`, into rows."""
 
     source: Source
     reader: HistoryReader

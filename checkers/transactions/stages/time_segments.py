@@ -1,7 +1,7 @@
-"""Fourth stage of the pipeline: the cycles in each stretch of time that may hold any.
+"""Fourth stage of the pipeline: the cycles in each segment of time that may hold any.
 
-Every strong component lies in one stretch (see `windows`), so workers search stretches apart from each other, and only
-counts and the few cycles to be explained leave them. A stretch that is longer than one task takes is searched piece by
+Every strong component lies in one segment (see `windows`), so workers search segments one by one, and only
+counts and the few cycles to be explained leave them. A segment that is longer than one task takes is searched piece by
 piece: what is found there is there, but nothing else can be ruled out.
 """
 
@@ -45,8 +45,8 @@ Fetch: TypeAlias = Callable[[Any], Txns]
 
 class Sizes(NamedTuple):
     """How time is dealt to tasks: about `a_task` events to each, none longer in one piece than `a_piece`. Beyond `most`
-    stretches neighbours become one, for the list of them travels with each task; it is more than there are pieces in
-    the history, so that none gets too long for one. Loose
+    segments neighbours become one, for the list of them travels with each task; it is more than there are pieces in
+    the history, so that none gets too long for one. Floating
     edges have a home for about `a_home` of them. Windows are at least `a_window` events long. What is more than
     `most_bytes` of a shuffle is not searched."""
 
@@ -67,24 +67,24 @@ _PLACED_BYTES: Final = 73
 """What it takes at most on its way to a window or home (`Placed`)."""
 
 _EXPANDED: Final = 8
-"""To search edges takes so many times their bytes in a shuffle."""
+"""How many times their bytes in a shuffle it takes to search edges."""
 
-_STRETCHES_OF_A_PIECE: Final = 4
-"""Where stretches have to become one there are so many for each `a_piece` of the history."""
+_SEGMENTS_OF_A_PIECE: Final = 4
+"""Segments for each `a_piece` of the history where some have to become one."""
 
 _USUAL_EDGES: Final = 2
 """Dependencies for each event of transactions of few micro-operations, which sizes are for."""
 
 
 def sizes_for(edges: int, events: int, task_bytes: int) -> Sizes:
-    """The sizes for so many dependencies of transactions that have so many events, and tasks of so much memory."""
+    """The sizes for `edges` dependencies of transactions that have `events` events, and tasks of `task_bytes` bytes."""
     most, each = max(1, task_bytes // _EXPANDED), max(_USUAL_EDGES, edges / max(1, events))
     share = _USUAL_EDGES / each
     a_piece = min(SIZES.a_piece * share, most / (_EDGE_BYTES * each))
     whole = (
         SIZES.a_task * share,
         a_piece,
-        max(SIZES.most, _STRETCHES_OF_A_PIECE * events / a_piece),
+        max(SIZES.most, _SEGMENTS_OF_A_PIECE * events / a_piece),
         min(SIZES.a_home, most // _PLACED_BYTES),
         min(SIZES.a_window * share, most / (2 * _PLACED_BYTES * each)),
         most,
@@ -110,10 +110,10 @@ class FoundCycles(msgspec.Struct, frozen=True, array_like=True):
 
 
 ByOrders: TypeAlias = dict[int, FoundCycles]
-"""What was found by so many orders besides dependencies (see `cycle_anomalies.core_of`)."""
+"""What was found by the number of orders besides dependencies (see `cycle_anomalies.core_of`)."""
 
 
-class Stretches(NamedTuple):
+class Segments(NamedTuple):
     """Pieces of time in order, which may overlap where `whole` is false, and the bucket that each belongs to."""
 
     low: Any
@@ -122,7 +122,7 @@ class Stretches(NamedTuple):
     whole: bool
 
 
-def lay_stretches(extents: Any, sizes: Sizes, overlap: int) -> Stretches:
+def lay_segments(extents: Any, sizes: Sizes, overlap: int) -> Segments:
     """Merged extents (rows of low, high) cut into pieces where they are too long, dealt to buckets in order."""
     pieces = []
     longest = max(sizes.a_piece, 2 * overlap)
@@ -134,7 +134,7 @@ def lay_stretches(extents: Any, sizes: Sizes, overlap: int) -> Stretches:
             pieces += [(begin, min(high, begin + longest)) for begin in begins]
     low, high = np.array(pieces, np.int64).reshape(-1, 2).T
     before = np.cumsum(high - low + 1) - (high - low + 1)
-    return Stretches(low, high, before // max(1, sizes.a_task), len(pieces) == len(extents))
+    return Segments(low, high, before // max(1, sizes.a_task), len(pieces) == len(extents))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ class Union:
 
 
 def _coarser(extents: Any, most: int) -> Any:
-    """At most so many extents: neighbours become one up to a common length, so that none of short ones gets long."""
+    """At most `most` extents: neighbours become one up to a common length, so that none of short ones gets long."""
     if len(extents) <= most:
         return extents
     low, high = extents.T
@@ -170,10 +170,10 @@ def _coarser(extents: Any, most: int) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Gatherer:
-    """Picklable: the edges of blocks by the buckets of the stretches that they touch."""
+    """Picklable: the edges of blocks by the buckets of the segments that they touch."""
 
     plan: WindowPlan
-    stretches: Stretches
+    segments: Segments
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for row in rows_of(batches):
@@ -183,23 +183,23 @@ class Gatherer:
     def _dealt(self, edges: Placed) -> Iterator[pa.RecordBatch]:
         first, last = self._touched(edges)
         touching = np.flatnonzero(first <= last)
-        begin, end = self.stretches.bucket[first[touching]], self.stretches.bucket[last[touching]]
+        begin, end = self.segments.bucket[first[touching]], self.segments.bucket[last[touching]]
         for step in range(int((end - begin).max(initial=-1)) + 1):
             mine = touching[begin + step <= end]
             for bucket, part in dealt((begin + step)[begin + step <= end]):
                 yield bucket_batch([Row(bucket, 0, pack(only(Block(*edges[:6]), mine[part])))])
 
     def _touched(self, edges: Placed) -> tuple[Any, Any]:
-        """The first and the last stretch that both ends touch; lows and highs both ascend, so each touches a range."""
+        """The first and the last segment that both ends touch; lows and highs both ascend, so each touches a range."""
         span = self.plan.span(edges)
         point = span.low == span.high
-        first, last = np.zeros(len(point), np.int64), np.full(len(point), len(self.stretches.low) - 1)
+        first, last = np.zeros(len(point), np.int64), np.full(len(point), len(self.segments.low) - 1)
         for begin, end in ((edges.source_begin, edges.source_end), (edges.target_begin, edges.target_end)):
             low, high = (
                 np.where(point, span.low, extreme) for extreme in (np.minimum(begin, end), np.maximum(begin, end))
             )
-            first = np.maximum(first, np.searchsorted(self.stretches.high, low))
-            last = np.minimum(last, np.searchsorted(self.stretches.low, high, side="right") - 1)
+            first = np.maximum(first, np.searchsorted(self.segments.high, low))
+            last = np.minimum(last, np.searchsorted(self.segments.low, high, side="right") - 1)
         return first, np.where(span.possible, last, -1)
 
 
@@ -274,7 +274,7 @@ def _named(cycles: Cycles, hashes: list[int], ids: Any) -> FoundCycles:
 
 
 def _together(one: FoundCycles, other: FoundCycles, explain: int) -> FoundCycles:
-    """Both; of each anomaly the cycles that begin first."""
+    """What either found; of each anomaly the cycles that begin first."""
     counts = {name: one.counts.get(name, 0) + other.counts.get(name, 0) for name in {**one.counts, **other.counts}}
     kept: dict[str, list[NamedCycle]] = {}
     for cycle in sorted((*one.kept, *other.kept), key=lambda cycle: (cycle.ops, cycle.kinds)):

@@ -1,4 +1,4 @@
-"""Transactional models on Spark: pieces of the history, buckets of keys, windows and stretches of time (see those
+"""Transactional models on Spark: pieces of the history, buckets of keys, windows and segments of time (see those
 modules). Only findings come back, and few enough cycles to be explained.
 """
 
@@ -45,7 +45,7 @@ _ROWS_PER_PIECE: Final = 500_000
 _ROWS_PER_BUCKET: Final = 400_000
 
 _EXPANDED: Final = 8
-"""To infer from accesses takes so many times their bytes in the shuffle (`bench/task_memory.py`)."""
+"""How many times their bytes in the shuffle it takes to infer from accesses (`bench/task_memory.py`)."""
 
 _ROOM: Final = Room(mop=40)
 """An access takes 34 bytes (`list-append`) or 38 in a shuffle; lists go once a piece and key, not with each read."""
@@ -54,7 +54,7 @@ _READ: Final = Room(row=64, mop=160)
 """What transactions and their accesses take where a piece is read, until they are packed."""
 
 _FEW_PARTS: Final = 8
-"""The driver puts the results of so many tasks together; of more one task does."""
+"""Tasks whose results the driver puts together; of more one task does."""
 
 
 class OnSpark(NamedTuple):
@@ -81,11 +81,11 @@ def infer_on_spark(
         blocks = _SparkBlocks(engine, pieces, buckets, [])
         try:
             judged = blocks.met(BucketJudge(model, sources, explain, most_bytes(engine, _EXPANDED)), buckets)
-            told = judged.collected(ToldMerger(model, explain))
+            told = judged.collected(DriverMerger(model, explain))
             times = merged_times([unpack(row.data)[0] for row in told if row.bucket == TIMES][:1])
             engine.skipped.extend(row.data.decode() for row in told if row.bucket == SKIPPED)
             alone = _alone(source, told, model, explain)
-            inferences = Inferences(judged, alone.figures.get("loose", 0), times)
+            inferences = Inferences(judged, alone.figures.get("floating", 0), times)
             edges = sum(alone.figures.get(kind, 0) for kind in ("ww", "wr", "rw"))
             sizes = sizes_for(edges, times.last + 1, engine.task_bytes())
             related = relate(inferences, _TxnReader(reader), Search(orders, explain), sizes)
@@ -95,7 +95,7 @@ def infer_on_spark(
 
 
 @dataclass(frozen=True, slots=True)
-class ToldMerger:
+class DriverMerger:
     """Picklable: what pieces and buckets tell the driver, as one row of each kind."""
 
     model: str
@@ -107,12 +107,12 @@ class ToldMerger:
             if row.bucket == FINDINGS:
                 more = msgspec.msgpack.decode(row.data, type=Findings)
                 findings = merged((findings, more), max(1, self.explain))
-            elif row.bucket not in kept or _first_told(row) < _first_told(kept[row.bucket]):
+            elif row.bucket not in kept or _first_of_kind(row) < _first_of_kind(kept[row.bucket]):
                 kept[row.bucket] = row
         yield bucket_batch([Row(FINDINGS, 0, encode_findings(findings)), *kept.values()])
 
 
-def _first_told(row: Row) -> tuple[Any, ...]:
+def _first_of_kind(row: Row) -> tuple[Any, ...]:
     """Of several rows of a kind the driver is told the first: of copies that of the earliest event."""
     if row.bucket == COPIES:
         told = unpack(row.data)[0].tolist()
@@ -134,7 +134,7 @@ def _alone(source: Source, rows: list[Row], model: str, explain: int) -> Finding
         raise UserError(refused[0][1])
     copies = [unpack(row.data)[0].tolist() for row in rows if row.bucket == COPIES]
     if copies:
-        *key, one, other = min(copies, key=lambda told: (min(told[4:]), told))
+        *key, one, other = min(copies, key=lambda copy: (min(copy[4:]), copy))
         refuse_copies(source, "append" if model == "list-append" else "write", Key(*key), (one, other))
     parts = [msgspec.msgpack.decode(row.data, type=Findings) for row in rows if row.bucket == FINDINGS]
     return merged(parts, max(1, explain))
@@ -166,7 +166,7 @@ class _SparkBlocks:
         self.held.append(made)
         return replace(self, frame=made)
 
-    def told(self, bucket: int) -> bool:
+    def holds(self, bucket: int) -> bool:
         return bool(_rows(self.engine, self.frame.where(f"bucket = {bucket}").limit(1)))
 
     def collected(self, merge: Stage) -> list[Row]:

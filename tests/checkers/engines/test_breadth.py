@@ -25,7 +25,7 @@ from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.transactions.stages import time_segments, transactions_on_spark
 from checkers.transactions.stages.pieces import Row, pack, unpack
-from checkers.transactions.stages.time_segments import SIZES, Union, lay_stretches, sizes_for
+from checkers.transactions.stages.time_segments import SIZES, Union, lay_segments, sizes_for
 from checkers.transactions.stages.windows import EXTENTS
 from harness.history import breadth
 from harness.history.breadth import Breadth, breadth_of_rows
@@ -157,7 +157,7 @@ def test_short_stretches_do_not_become_too_long_for_a_task_however_many_they_are
     extents = unpack(row["data"])[0]
     assert sizes.most / 4 < len(extents) <= sizes.most
     assert all(np.searchsorted(extents[:, 0], short[:, 0], "right") - 1 == np.searchsorted(extents[:, 1], short[:, 1]))
-    assert lay_stretches(extents, sizes, 100).whole
+    assert lay_segments(extents, sizes, 100).whole
     assert len(extents) <= 512 or events > 10**9, "a list that all tasks get is short where it can be"
 
 

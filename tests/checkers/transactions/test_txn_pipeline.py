@@ -21,9 +21,9 @@ from checkers.columns.batches import bucket_batch
 from checkers.findings import Findings
 from checkers.transactions.inference.register_accesses import ORDER_REALTIME
 from checkers.transactions.lattice import implied_anomalies
-from checkers.transactions.stages.buckets import LOOSE, TIMES, blocks_of
+from checkers.transactions.stages.buckets import FLOATING, TIMES, blocks_of
 from checkers.transactions.stages.pieces import FINDINGS, Row, encode_findings, merged_times, pack, times_of, unpack
-from checkers.transactions.stages.time_segments import Sizes, Union, lay_stretches
+from checkers.transactions.stages.time_segments import Sizes, Union, lay_segments
 from checkers.transactions.stages.windows import merged_extents
 from checkers.transactions.transaction_findings import UNWRITTEN, find_in_lists, find_in_registers, infer_in_process
 from harness.errors import HarnessError
@@ -74,7 +74,7 @@ def judged_in_one_block(source):
     times = times_of(inferred.txns)
     usual = merged_times([times]).usual
     blocks = list(blocks_of(inferred.edges, inferred.txns, inferred.addresses, 0, usual))
-    figures = {"loose": sum(len(block.kind) for kind, block in blocks if kind == LOOSE)}
+    figures = {"floating": sum(len(block.kind) for kind, block in blocks if kind == FLOATING)}
     told = [Row(TIMES, 0, pack([times])), Row(FINDINGS, 0, encode_findings(Findings(figures=figures)))]
     return told + [Row(0, kind, pack(block)) for kind, block in blocks]
 
@@ -82,9 +82,9 @@ def judged_in_one_block(source):
 def test_loose_edges_that_nobody_has_placed_are_never_just_left_out():
     source = source_of(gap())
     judged = [row for row in judged_in_one_block(source) if row.bucket != FINDINGS]
-    nothing_loose = Row(FINDINGS, 0, encode_findings(Findings(figures={"loose": 0})))
+    nothing_floating = Row(FINDINGS, 0, encode_findings(Findings(figures={"floating": 0})))
     with pytest.raises(HarnessError, match="without a place in time"):
-        relate_in_memory(source, [*judged, nothing_loose], 2, 8)
+        relate_in_memory(source, [*judged, nothing_floating], 2, 8)
 
 
 def stale_history(txns, every):
@@ -123,10 +123,10 @@ def test_a_union_keeps_every_extent_and_no_more_stretches_than_asked(most):
 
 
 def test_stretches_are_cut_with_an_overlap_where_they_are_too_long():
-    laid = lay_stretches(np.array([(0, 5), (10, 60), (90, 95)]), Sizes(a_task=10, a_piece=20), 8)
+    laid = lay_segments(np.array([(0, 5), (10, 60), (90, 95)]), Sizes(a_task=10, a_piece=20), 8)
     assert laid.low.tolist() == [0, 10, 22, 34, 46, 90] and laid.high.tolist() == [5, 30, 42, 54, 60, 95]
     assert not laid.whole and (np.diff(laid.bucket) >= 0).all()
-    assert lay_stretches(np.array([(0, 5), (10, 60)]), Sizes(), 8).whole
+    assert lay_segments(np.array([(0, 5), (10, 60)]), Sizes(), 8).whole
 
 
 FAR = 4_000
