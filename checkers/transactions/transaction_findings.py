@@ -5,6 +5,7 @@ Transactional models in-process: the history is streamed once, and only what its
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -20,7 +21,7 @@ from checkers.transactions.inference.list_accesses import CLASSES as LIST_CLASSE
 from checkers.transactions.inference.lists import LIST_APPEND, ListReader
 from checkers.transactions.inference.register_accesses import CLASSES as REGISTER_CLASSES
 from checkers.transactions.inference.registers import RW_REGISTER, RegisterReader
-from checkers.transactions.transaction_mops import Txns, read_all, take_all
+from checkers.transactions.transaction_mops import Dialect, Txns, read_all, take_all
 from harness.errors import UserError
 
 OWN: Final = frozenset({"internal", "future-read"})
@@ -119,64 +120,46 @@ class InProcess(NamedTuple):
     classes: tuple[str, ...]
 
     def found(self, orders: int, explain: int) -> Found:
-        return _found(self, orders, explain)
+        txns, edges, addresses = self.txns, self.edges, self.addresses
+        cycles = find_cycles(edges, txns, orders, explain)
+        counts = {name: int(n) for name, n in zip(self.classes, self.out.counts, strict=True) if n}
+        figures = {"transactions": outcome_counts(txns), "keys": len(addresses), "dependencies": edge_counts(edges)}
+        unwritten = counts.pop(UNWRITTEN, 0)
+        findings = instance_findings(self.out, self.classes, addresses, txns, OWN)
+        findings = tuple(finding for finding in findings if finding.anomaly != UNWRITTEN)
+        return Found(
+            counts | cycles.counts,
+            (*findings, *cycle_findings(cycles, addresses, txns)) if explain else (),
+            orderless(len(edges.source), txns),
+            txns.size,
+            figures | ({"reads_of_unwritten_values": unwritten} if unwritten else {}),
+            cycles.whole,
+        )
+
+
+class TxnModel(NamedTuple):
+    """How a model's history is read, and what its accesses may show; `verb` is what writers do."""
+
+    dialect: Dialect
+    reader: Callable[[int], Any]
+    classes: tuple[str, ...]
+    verb: str
+
+
+TXN_MODELS: Final = {
+    "list-append": TxnModel(LIST_APPEND, ListReader, LIST_CLASSES, "append"),
+    "rw-register": TxnModel(RW_REGISTER, RegisterReader, REGISTER_CLASSES, "write"),
+}
 
 
 def infer_in_process(source: Source, model: str, sources: int, explain: int, threads: int = 1) -> InProcess:
     """What the accesses of a list-append or rw-register history say; `sources` are those of registers' version orders
-    (`register_accesses.ORDER_…` added up). The history is read by `threads` threads."""
-    if model == "list-append":
-        return _in_lists(source, explain, threads)
-    return _in_registers(source, sources, explain, threads)
-
-
-def find_in_lists(source: Source, orders: int, explain: int) -> Found:
-    """Anomalies of a list-append history."""
-    return _in_lists(source, explain).found(orders, explain)
-
-
-def find_in_registers(source: Source, orders: int, sources: int, explain: int) -> Found:
-    """Anomalies of an rw-register history."""
-    return _in_registers(source, sources, explain).found(orders, explain)
-
-
-def _in_lists(source: Source, explain: int, threads: int = 1) -> InProcess:
-    reader = ListReader(max(1, explain))
-    txns = take_all(reader, read_all(source, LIST_APPEND, threads))
-    edges, problem = reader.infer()
-    inferred = InProcess(txns, edges, reader.addresses, reader.out, LIST_CLASSES)
-    _refuse_problem(source, "append", inferred, problem)
-    return inferred
-
-
-def _in_registers(source: Source, sources: int, explain: int, threads: int = 1) -> InProcess:
-    reader = RegisterReader(max(1, explain))
-    txns = take_all(reader, read_all(source, RW_REGISTER, threads))
+    (`register_accesses.ORDER_…` added up; 0 for lists). The history is read by `threads` threads."""
+    about = TXN_MODELS[model]
+    reader = about.reader(max(1, explain))
+    txns = take_all(reader, read_all(source, about.dialect, threads))
     edges, problem = reader.infer(sources)
-    inferred = InProcess(txns, edges, reader.addresses, reader.out, REGISTER_CLASSES)
-    _refuse_problem(source, "write", inferred, problem)
-    return inferred
-
-
-def _refuse_problem(source: Source, verb: str, inferred: InProcess, problem: Ints) -> None:
     if problem[0] >= 0:
-        events = (int(inferred.txns.invoke[problem[1]]), int(inferred.txns.invoke[problem[2]]))
-        refuse_copies(source, verb, Key.of(inferred.addresses[problem[0]]), events)
-
-
-def _found(inferred: InProcess, orders: int, explain: int) -> Found:
-    txns, edges, addresses = inferred.txns, inferred.edges, inferred.addresses
-    cycles = find_cycles(edges, txns, orders, explain)
-    counts = {name: int(n) for name, n in zip(inferred.classes, inferred.out.counts, strict=True) if n}
-    figures = {"transactions": outcome_counts(txns), "keys": len(addresses), "dependencies": edge_counts(edges)}
-    unwritten = counts.pop(UNWRITTEN, 0)
-    findings = instance_findings(inferred.out, inferred.classes, addresses, txns, OWN)
-    findings = tuple(finding for finding in findings if finding.anomaly != UNWRITTEN)
-    return Found(
-        counts | cycles.counts,
-        (*findings, *cycle_findings(cycles, addresses, txns)) if explain else (),
-        orderless(len(edges.source), txns),
-        txns.size,
-        figures | ({"reads_of_unwritten_values": unwritten} if unwritten else {}),
-        cycles.whole,
-    )
+        events = (int(txns.invoke[problem[1]]), int(txns.invoke[problem[2]]))
+        refuse_copies(source, about.verb, Key.of(reader.addresses[problem[0]]), events)
+    return InProcess(txns, edges, reader.addresses, reader.out, about.classes)

@@ -324,15 +324,6 @@ class ObjectJudgement:
         return Findings(operations, len(self.answers), dict(counts), tuple(first), undecided, why, self.searched)
 
 
-def answers_of(kernel: ObjectKernel, rows: Columns) -> dict[int, list[int]]:
-    """The answers (VALID, INVALID, UNDECIDED) for all objects by partition of their address."""
-    found = kernel.judged(rows)
-    answers: dict[int, list[int]] = {}
-    for address, answer in zip(found.built.addresses, found.answers, strict=True):
-        answers.setdefault(int(address[1]), []).append(int(answer))
-    return answers
-
-
 def _part(registers: RegisterProjections, keys: Ints) -> KeyedOps:
     """Some of the registers."""
     keyed = registers.keyed

@@ -348,11 +348,6 @@ def _start(prepared: Prepared, beam: int) -> RegisterRun:
     return RegisterRun(search)
 
 
-def judge_search(columns: RegisterColumns, budget: Budget) -> SearchAnswers:
-    """Judge every key by search; exact within the budget."""
-    return search_prepared(prepare(columns), budget)
-
-
 def search_prepared(prepared: Prepared, budget: Budget) -> SearchAnswers:
     """Judge every key of columns made ready by search; exact within the budget."""
     searched = narrow(prepared.slots)

@@ -147,8 +147,9 @@ class ListReader:
         self._appends, self._reads = [], []
         return collected
 
-    def infer(self) -> tuple[Edges, Ints]:
-        """All dependencies, and (key, transaction, transaction) of a value that two appends share (or -1s)."""
+    def infer(self, sources: int) -> tuple[Edges, Ints]:
+        """All dependencies, whatever the `sources` of version orders, for lists tell theirs; and (key, transaction,
+        transaction) of a value that two appends share (or -1s)."""
         accesses = group_accesses(int(self._keys.used[0]), *self.accesses())
         return infer(accesses, self.store(), self._txns, self.out)
 
@@ -232,15 +233,3 @@ def _no_scratch(keys: int) -> Scratch:
     txn: Ids = np.full(keys, -1, np.int32)
     opened, last, appended = np.zeros((3, keys), np.int64)
     return Scratch(txn, opened, last, appended, np.empty(0, np.int64))
-
-
-__all__ = [
-    "LIST_APPEND",
-    "ListReader",
-    "group_accesses",
-    "infer",
-    "joined_columns",
-    "make_room",
-    "no_trunks",
-    "sorted_by_key",
-]

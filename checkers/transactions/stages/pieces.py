@@ -21,12 +21,10 @@ from checkers.columns.codes import NEVER, Ints
 from checkers.compiled import lean
 from checkers.findings import Findings
 from checkers.source import Source
-from checkers.transactions.inference.list_accesses import CLASSES as LIST_CLASSES
-from checkers.transactions.inference.lists import LIST_APPEND, ListReader
-from checkers.transactions.inference.register_accesses import CLASSES as REGISTER_CLASSES
-from checkers.transactions.inference.registers import RW_REGISTER, RegisterReader
-from checkers.transactions.transaction_findings import OWN, instance_findings
-from checkers.transactions.transaction_mops import COLUMNS, Dialect, Txns, read_batch, take_all
+from checkers.transactions.inference.lists import ListReader
+from checkers.transactions.inference.registers import RegisterReader
+from checkers.transactions.transaction_findings import OWN, TXN_MODELS, instance_findings
+from checkers.transactions.transaction_mops import COLUMNS, Txns, read_batch, take_all
 from harness.errors import UserError
 from harness.history.saved import HistoryReader
 
@@ -155,11 +153,15 @@ class PieceReader:
         return self.reader.batches(COLUMNS, self.reader.groups_of(piece, self.pieces), _BATCH_ROWS)
 
     def _read(self, piece: int) -> list[Row]:
-        model = _MODELS[self.model]
+        model = TXN_MODELS[self.model]
         reader = model.reader(max(1, self.explain))
         txns = take_all(reader, (read_batch(self.source, model.dialect, batch) for batch in self._batches(piece)))
         found = _findings(reader.out, model.classes, reader.addresses, txns)
-        return [Row(FINDINGS, piece, found), *self._times(txns), *model.pack(reader, txns, self.buckets, piece)]
+        return [
+            Row(FINDINGS, piece, found),
+            *self._times(txns),
+            *_PACKED[self.model](reader, txns, self.buckets, piece),
+        ]
 
     def _times(self, txns: Txns) -> list[Row]:
         """What each bucket is told of the piece's transactions, ahead of its rows."""
@@ -284,16 +286,8 @@ def pack_registers(reader: RegisterReader, txns: Txns, buckets: int, piece: int)
             yield Row(bucket, piece, pack(packed))
 
 
-class _Model(NamedTuple):
-    """How a model's history is read, and packed by bucket: `pack(reader, txns, buckets, piece)`."""
-
-    dialect: Dialect
-    reader: Callable[[int], Any]
-    classes: tuple[str, ...]
-    pack: Callable[[Any, Txns, int, int], Iterator[Row]]
-
-
-_MODELS: Final = {
-    "list-append": _Model(LIST_APPEND, ListReader, LIST_CLASSES, pack_lists),
-    "rw-register": _Model(RW_REGISTER, RegisterReader, REGISTER_CLASSES, pack_registers),
+_PACKED: Final[dict[str, Callable[[Any, Txns, int, int], Iterator[Row]]]] = {
+    "list-append": pack_lists,
+    "rw-register": pack_registers,
 }
+"""By model what packs all that a reader has collected, by bucket: `(reader, txns, buckets, piece)`."""

@@ -36,7 +36,7 @@ from checkers.transactions.stages.pieces import (
 )
 from checkers.transactions.stages.pipeline import Inferences, Related, Search, combined, relate
 from checkers.transactions.stages.time_segments import FoundCycles, sizes_for
-from checkers.transactions.transaction_findings import UNWRITTEN, Found, refuse_copies
+from checkers.transactions.transaction_findings import TXN_MODELS, UNWRITTEN, Found, refuse_copies
 from checkers.transactions.transaction_mops import Txns
 from harness.errors import UserError
 from harness.history.saved import HistoryReader
@@ -135,7 +135,7 @@ def _alone(source: Source, rows: list[Row], model: str, explain: int) -> Finding
     copies = [unpack(row.data)[0].tolist() for row in rows if row.bucket == COPIES]
     if copies:
         *key, one, other = min(copies, key=lambda copy: (min(copy[4:]), copy))
-        refuse_copies(source, "append" if model == "list-append" else "write", Key(*key), (one, other))
+        refuse_copies(source, TXN_MODELS[model].verb, Key(*key), (one, other))
     parts = [msgspec.msgpack.decode(row.data, type=Findings) for row in rows if row.bucket == FINDINGS]
     return merged(parts, max(1, explain))
 

@@ -15,12 +15,13 @@ from checkers.columns.codes import NEVER
 from checkers.engines.local import LocalEngine
 from checkers.linearizability.driver import INVALID, UNDECIDED, VALID, Budget
 from checkers.linearizability.objects import object_search
-from checkers.linearizability.objects.refute_objects import ObjectKernel, answers_of
+from checkers.linearizability.objects.refute_objects import ObjectKernel
 from checkers.made.objects import MODELS, ObjectShape, object_source
 from checkers.options import CheckOptions
 from checkers.source import Interned
 from harness.errors import UserError
 from tests.support.few_seeds import ranges_of
+from tests.support.kernels_alone import answers_of
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,11 @@ from checkers.linearizability.configurations import ConfigSet
 from checkers.linearizability.driver import INVALID, UNDECIDED, VALID, Budget
 from checkers.linearizability.registers import register_search
 from checkers.linearizability.registers.prepared_registers import prepare
-from checkers.linearizability.registers.register_search import explain_stuck, judge_search
+from checkers.linearizability.registers.register_search import explain_stuck
 from checkers.linearizability.registers.register_zones import ZONE_ANOMALIES, judge_zones
 from checkers.linearizability.registers.stale_reads import judge_stale
 from checkers.linearizability.search_loop import Checkpoints
+from tests.support.kernels_alone import judge_search
 
 
 def zone_answer(rows: list[Row]) -> tuple[int, dict[str, int]]:

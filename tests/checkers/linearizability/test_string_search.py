@@ -22,10 +22,11 @@ from checkers.engines.local import LocalEngine
 from checkers.linearizability.driver import INVALID, VALID, Budget
 from checkers.linearizability.objects import object_search
 from checkers.linearizability.objects.object_columns import GET, sorted_rows
-from checkers.linearizability.objects.refute_objects import ObjectKernel, answers_of
+from checkers.linearizability.objects.refute_objects import ObjectKernel
 from checkers.linearizability.objects.strings import Trie, build_strings
 from checkers.made.generate import MadeHistory, made_batches
 from checkers.source import Interned, Source
+from tests.support.kernels_alone import answers_of
 
 Calls = list[tuple[Call, int, int]]
 

@@ -17,16 +17,15 @@ from checkers.made.transactions import TxnShape, txn_batches
 from checkers.source import Source
 from checkers.transactions.graph import cycle_anomalies, projections
 from checkers.transactions.inference.register_accesses import ORDER_WFR
-from checkers.transactions.transaction_findings import Found, find_in_lists, find_in_registers
+from checkers.transactions.transaction_findings import Found
+from tests.support.kernels_alone import find_in
 
 LISTS = ("list-append", shortened)
 REGISTERS = ("rw-register", shown_older)
 
 
 def find(source: Source, model: str, orders: int) -> Found:
-    if model == "list-append":
-        return find_in_lists(source, orders, 4)
-    return find_in_registers(source, orders, ORDER_WFR, 4)
+    return find_in(source, model, orders, ORDER_WFR, 4)
 
 
 def with_anomalies(model: Any, transactions: int, change: Callable[[Row], bool]) -> Source:

@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.kernels_alone import find_in
+
 sys.path.insert(0, str(Path(__file__).parent))
 
 from pipeline_in_memory import find_in_pieces, relate_in_memory, run
@@ -25,7 +27,7 @@ from checkers.transactions.stages.buckets import FLOATING, TIMES, blocks_of
 from checkers.transactions.stages.pieces import FINDINGS, Row, encode_findings, merged_times, pack, times_of, unpack
 from checkers.transactions.stages.time_segments import Sizes, Union, lay_segments
 from checkers.transactions.stages.windows import merged_extents
-from checkers.transactions.transaction_findings import UNWRITTEN, find_in_lists, find_in_registers, infer_in_process
+from checkers.transactions.transaction_findings import UNWRITTEN, infer_in_process
 from harness.errors import HarnessError
 from tests.support.few_seeds import ranges_of
 
@@ -46,11 +48,7 @@ def test_pieces_buckets_and_windows_give_what_one_process_gives(lists, seeds, tm
         model = "list-append" if lists else "rw-register"
         theirs = find_in_pieces(source, tmp_path, model, orders, sources, **parts)
         theirs.pop(UNWRITTEN, None)
-        if lists:
-            ours = find_in_lists(source, orders, 2).counts
-        else:
-            ours = find_in_registers(source, orders, sources, 2).counts
-        assert theirs == ours, (seed, parts)
+        assert theirs == find_in(source, model, orders, sources, 2).counts, (seed, parts)
 
 
 @pytest.mark.parametrize("seeds", SEEDS)
@@ -60,7 +58,7 @@ def test_stretches_too_long_for_one_task_show_nothing_that_is_not_there_and_are_
         source = source_of(random_history(seed, True, txns=60, keys=2))
         sizes = Sizes(a_task=10, a_piece=40)
         related, _ = relate_in_memory(source, judged_in_one_block(source), 2, 8, sizes)
-        ours = find_in_lists(source, 2, 2).counts
+        ours = find_in(source, "list-append", 2, 0, 2).counts
         assert related.by(2).counts.keys() <= ours.keys() or not related.whole
         for name in related.by(2).counts:
             assert name in ours or implied_anomalies(list(ours)) & {name}, (seed, name)
@@ -188,7 +186,7 @@ def test_cycles_through_transactions_without_a_place_are_found_however_far_their
     source = source_of(history)
     parts = {"rows_each": 1_000, "buckets": 2, "stride": 8, "sizes": Sizes(a_task=1, a_home=a_home)}
     found = find_in_pieces(source, tmp_path, "list-append", 2, 0, **parts)
-    assert found == find_in_lists(source, 2, 2).counts == {anomaly: 1}
+    assert found == find_in(source, "list-append", 2, 0, 2).counts == {anomaly: 1}
 
 
 @pytest.mark.parametrize("a_home", [1, 1_000])
@@ -199,7 +197,7 @@ def test_readers_far_behind_many_writers_that_they_do_not_see_are_found(a_home, 
     assert infer_in_process(source, "rw-register", 0, 2).edges.used[1] > source.rows, "helper nodes stand for pairs"
     parts = {"rows_each": 1_000, "buckets": 2, "stride": 8, "sizes": Sizes(a_task=1, a_home=a_home)}
     found = find_in_pieces(source, tmp_path, "rw-register", 2, 0, **parts)
-    assert found == find_in_registers(source, 2, 0, 2).counts == {"G-single-item-realtime": 1}
+    assert found == find_in(source, "rw-register", 2, 0, 2).counts == {"G-single-item-realtime": 1}
 
 
 def _as_registers(mops):
