@@ -5,7 +5,6 @@ Isolation anomalies in words: the operations, and why each must come before the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -13,13 +12,14 @@ from checkers.columns.codes import READ, WRITE
 from checkers.columns.mops import MopProjection
 from checkers.engines.api import Engine
 from checkers.engines.grouped import Sharing, judge_mops
+from checkers.explain.conclude import Steps, explained_in_steps
 from checkers.explain.speaker import Speaker, opening
 from checkers.findings import Finding, Findings, Key, refuse_unsupported
 from checkers.isolation.isolation_levels import LEVELS, REACHED, IsolationKernel
 from checkers.options import CheckOptions
 from checkers.settings import initial_setting
 from checkers.source import Source
-from checkers.verdict import Anomaly, Validity, Verdict
+from checkers.verdict import Validity, Verdict
 from harness.errors import UserError
 
 PROJECTION: Final = MopProjection({"r": READ, "w": WRITE}, extras=("session",))
@@ -102,7 +102,7 @@ def _verdict(
     return Verdict(
         valid,
         "isolation",
-        {} if valid else explain_all(source, kept),
+        {} if valid else explained_in_steps(source, kept, _said),
         {} if valid else counts,
         found.ops,
         engine=engine.name,
@@ -119,19 +119,8 @@ _LEVEL_WORDS: Final = {
 }
 
 
-def explain_all(source: Source, findings: Sequence[Finding]) -> dict[str, tuple[Anomaly, ...]]:
-    """Every finding as an anomaly with its operations, by class; reads just those operations from the source."""
-    speaker = Speaker(source, source.operations([index for finding in findings for index in finding.ops]))
-    explained: dict[str, tuple[Anomaly, ...]] = {}
-    for finding in findings:
-        ops = tuple(speaker.rows[index] for index in dict.fromkeys(finding.ops) if index >= 0)
-        if "steps" in finding.facts:
-            message, steps = _cycle(speaker, finding)
-        else:
-            message, steps = _bad_read(speaker, finding), ()
-        anomaly = Anomaly(message, source.told_key(finding.key), ops, steps)
-        explained[finding.anomaly] = (*explained.get(finding.anomaly, ()), anomaly)
-    return explained
+def _said(speaker: Speaker, finding: Finding) -> tuple[str, Steps]:
+    return _cycle(speaker, finding) if "steps" in finding.facts else (_bad_read(speaker, finding), ())
 
 
 def _name(speaker: Speaker, index: int) -> str:
@@ -158,7 +147,7 @@ def _bad_read(speaker: Speaker, finding: Finding) -> str:
     return f"{first}, {second}"
 
 
-def _cycle(speaker: Speaker, finding: Finding) -> tuple[str, tuple[dict[str, Any], ...]]:
+def _cycle(speaker: Speaker, finding: Finding) -> tuple[str, Steps]:
     steps = finding.facts["steps"]
     around = " before ".join(_name(speaker, step["source"]) for step in steps)
     reasons = [_why(speaker, step) for step in steps]

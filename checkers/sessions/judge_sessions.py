@@ -10,7 +10,6 @@ Broken session guarantees in words: what was seen or written first, what came af
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 from checkers.columns.codes import NIL, READ, WRITE
@@ -18,6 +17,7 @@ from checkers.columns.mops import ADDRESS, MopProjection
 from checkers.columns.versions import APPEND, ELEMENT, LIST_READ
 from checkers.engines.api import Engine
 from checkers.engines.grouped import SLICES, judge_mops
+from checkers.explain.conclude import Steps, explained_in_steps
 from checkers.explain.speaker import Speaker, opening
 from checkers.findings import Finding, refuse_unsupported
 from checkers.options import CheckOptions
@@ -27,7 +27,7 @@ from checkers.sessions.session_guarantees import SessionKernel
 from checkers.sessions.session_lists import verdict_of
 from checkers.sessions.session_order import GUARANTEES
 from checkers.source import Source
-from checkers.verdict import Anomaly, Verdict
+from checkers.verdict import Verdict
 
 PROJECTION: Final = MopProjection(
     {"r": READ, "w": WRITE, "cas": WRITE, "append": APPEND},
@@ -53,7 +53,7 @@ def judge_guarantees(model: str, source: Source, engine: Engine, options: CheckO
     return Verdict(
         valid,
         model,
-        explain_all(source, found.kept),
+        explained_in_steps(source, found.kept, _said),
         found.counts,
         found.ops,
         engine=engine.name,
@@ -75,19 +75,8 @@ _VERBS: Final = {
 _DISPLACED: Final = ("non-monotonic-write", "write-before-what-was-read")
 
 
-def explain_all(source: Source, findings: Sequence[Finding]) -> dict[str, tuple[Anomaly, ...]]:
-    """Every finding as an anomaly with its operations, by class; reads just those operations from the source."""
-    speaker = Speaker(source, source.operations([index for finding in findings for index in finding.ops]))
-    explained: dict[str, tuple[Anomaly, ...]] = {}
-    for finding in findings:
-        ops = tuple(speaker.rows[index] for index in dict.fromkeys(finding.ops) if index >= 0)
-        if finding.anomaly == CONTRADICTORY:
-            message, steps = _contradictory(speaker, finding)
-        else:
-            message, steps = _direct(speaker, finding)
-        anomaly = Anomaly(message, source.told_key(finding.key), ops, steps)
-        explained[finding.anomaly] = (*explained.get(finding.anomaly, ()), anomaly)
-    return explained
+def _said(speaker: Speaker, finding: Finding) -> tuple[str, Steps]:
+    return (_contradictory if finding.anomaly == CONTRADICTORY else _direct)(speaker, finding)
 
 
 def _what(speaker: Speaker, shown: dict[str, Any]) -> str:
@@ -96,7 +85,7 @@ def _what(speaker: Speaker, shown: dict[str, Any]) -> str:
     return speaker.source.shown(shown["value"])
 
 
-def _direct(speaker: Speaker, finding: Finding) -> tuple[str, tuple[dict[str, Any], ...]]:
+def _direct(speaker: Speaker, finding: Finding) -> tuple[str, Steps]:
     late, early = finding.ops[:2]
     mine, earlier = finding.facts["mine"], finding.facts["earlier"]
     do, did = _VERBS[finding.anomaly]
@@ -151,7 +140,7 @@ def _shorter(finding: Finding, mine: dict[str, Any], earlier: dict[str, Any]) ->
     return "Yet the appended element stands among those that the session had read before it appended."
 
 
-def _contradictory(speaker: Speaker, finding: Finding) -> tuple[str, tuple[dict[str, Any], ...]]:
+def _contradictory(speaker: Speaker, finding: Finding) -> tuple[str, Steps]:
     steps = finding.facts["steps"]
     values = [speaker.source.shown(step["value"]) for step in steps]
     around = " before ".join([*values, values[0]])

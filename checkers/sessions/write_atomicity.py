@@ -34,6 +34,7 @@ from checkers.columns.versions import (
 )
 from checkers.engines.api import Engine
 from checkers.engines.grouped import SLICES, judge_mops
+from checkers.explain.conclude import Steps, explained_in_steps
 from checkers.explain.speaker import Speaker, listed
 from checkers.findings import Finding, Findings, Key, refuse_unsupported
 from checkers.options import CheckOptions
@@ -71,7 +72,7 @@ from checkers.sessions.torn_page_reads import (
 )
 from checkers.sessions.version_cycles import SessionEdges, contradictions, make_nodes
 from checkers.source import Source
-from checkers.verdict import Anomaly, Verdict
+from checkers.verdict import Verdict
 
 TORN: Final = "torn-read"
 CIRCULAR: Final = "torn-whichever-order"
@@ -97,7 +98,7 @@ def judge_write_atomicity(source: Source, engine: Engine, options: CheckOptions)
     return Verdict(
         valid,
         "write-atomicity",
-        explain_all(source, found.kept),
+        explained_in_steps(source, found.kept, _torn_sentence),
         found.counts,
         found.ops,
         engine=engine.name,
@@ -363,18 +364,6 @@ def _demand_of(demands: Demands, around: Ints) -> int:
     return 0
 
 
-def explain_all(source: Source, findings: Sequence[Finding]) -> dict[str, tuple[Anomaly, ...]]:
-    """Every finding as an anomaly with its operations, by class; reads just those operations from the source."""
-    speaker = Speaker(source, source.operations([index for finding in findings for index in finding.ops]))
-    explained: dict[str, tuple[Anomaly, ...]] = {}
-    for finding in findings:
-        ops = tuple(speaker.rows[index] for index in dict.fromkeys(finding.ops) if index >= 0)
-        message, steps = _torn_sentence(speaker, finding)
-        anomaly = Anomaly(message, source.told_key(finding.key), ops, steps)
-        explained[finding.anomaly] = (*explained.get(finding.anomaly, ()), anomaly)
-    return explained
-
-
 def _value(speaker: Speaker, shown: dict[str, Any]) -> str:
     return f"a list of {shown['value']}" if shown["list"] else speaker.source.shown(shown["value"])
 
@@ -386,7 +375,7 @@ def _cell(speaker: Speaker, cell: Sequence[int]) -> str:
     return f"{name} of {speaker.key(Key(key.table, key.partition))}"
 
 
-def _torn_sentence(speaker: Speaker, finding: Finding) -> tuple[str, tuple[dict[str, Any], ...]]:
+def _torn_sentence(speaker: Speaker, finding: Finding) -> tuple[str, Steps]:
     reader, writer = finding.ops[:2]
     facts = finding.facts
     shown, lacking = facts["shown"], facts["lacking"]

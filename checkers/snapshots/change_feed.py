@@ -38,10 +38,11 @@ from checkers.columns.mops import ADDRESS, Columns, MopProjection, joined, key_o
 from checkers.engines.api import Engine
 from checkers.engines.exchange import buckets_of, scattered, split
 from checkers.engines.grouped import Sharing, judge_mops
-from checkers.findings import Finding, Findings, refuse_unsupported
+from checkers.explain.conclude import conclude
+from checkers.findings import Finding, Findings
 from checkers.options import CheckOptions
 from checkers.snapshots.feed_table import APPENDED, MARK, NAMING, ROW, FeedTable
-from checkers.snapshots.snapshot_sentences import explain_feed
+from checkers.snapshots.snapshot_sentences import say_feed
 from checkers.source import Source
 from checkers.verdict import Verdict
 
@@ -80,34 +81,21 @@ def judge_change_feed(source: Source, engine: Engine, options: CheckOptions) -> 
     found = judge_mops(
         engine, source, PROJECTION, (), kernel, options.explain, Sharing(dealer=dealer, expanded=EXPANDED)
     )
-    refuse_unsupported(found, source.path, "change-feed")
-    doubt = _doubt(found.figures)
-    return Verdict(
-        False if found.counts else "unknown" if doubt else True,
-        "change-feed",
-        explain_feed(source, found.kept),
-        found.counts,
-        found.ops,
-        engine=engine.name,
-        reason=None if found.counts else doubt,
-        details=dict(found.figures),
-    )
+    return conclude("change-feed", source, engine, found, dict.fromkeys(ANOMALIES, say_feed), _doubts(found.figures))
 
 
-def _doubt(figures: Mapping[str, int]) -> str | None:
-    """Why what is not refuted is not valid either, or None."""
+def _doubts(figures: Mapping[str, int]) -> tuple[str, ...]:
+    """Why what is not refuted is not valid either."""
     if not figures.get("rows") and not figures.get("marks"):
-        return "The history has no events of a change feed (feed-row, feed-resolved)."
+        return ("The history has no events of a change feed (feed-row, feed-resolved).",)
     if rows := figures.get("rows_undecided", 0):
         which = "row of a feed" if rows == 1 else "rows of feeds"
-        return (
-            f"{rows} {which} can't be matched: without a timestamp, or of elements that were appended more than once."
-        )
+        why = "without a timestamp, or of elements that were appended more than once"
+        return (f"{rows} {which} can't be matched: {why}.",)
     if writes := figures.get("writes_undecided", 0):
-        return (
-            f"Of {writes} acknowledged write{'s' if writes > 1 else ''} nobody knows whether a feed ought to tell them."
-        )
-    return None
+        many = f"{writes} acknowledged write{'s' if writes > 1 else ''}"
+        return (f"Of {many} nobody knows whether a feed ought to tell them.",)
+    return ()
 
 
 @dataclass(frozen=True, slots=True)

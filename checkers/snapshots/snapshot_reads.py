@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from checkers.columns.codes import NEVER, NIL, OK, READ, WRITE, Ints
 from checkers.columns.dense import together
@@ -38,19 +39,20 @@ from checkers.columns.versions import (
 )
 from checkers.engines.api import Engine
 from checkers.engines.grouped import Sharing, judge_mops
-from checkers.findings import Finding, Findings, refuse_unsupported
+from checkers.explain.conclude import conclude
+from checkers.findings import Finding, Findings
 from checkers.options import CheckOptions
 from checkers.snapshots.snapshot_order import (
     ANOMALIES,
-    Answers,
-    BoundedReads,
+    LATE_COMMIT,
+    STALE,
     InCells,
+    Promises,
     Snapshots,
+    broken_promises,
     judge_snapshots,
-    late_commits,
-    stale_reads,
 )
-from checkers.snapshots.snapshot_sentences import explain_reads
+from checkers.snapshots.snapshot_sentences import say_read
 from checkers.source import Source
 from checkers.verdict import Verdict, reads_of_several, values_of_nobody, writes_of_two_orders
 
@@ -68,24 +70,15 @@ def judge_snapshot_reads(source: Source, engine: Engine, options: CheckOptions) 
     """Whether reads at a timestamp, and reads of bounded staleness, kept their promise; unknown if there are none."""
     kernel = SnapshotKernel(options.explain)
     found = judge_mops(engine, source, PROJECTION, ADDRESS, kernel, options.explain, Sharing(expanded=EXPANDED))
-    refuse_unsupported(found, source.path, "snapshot-reads")
-    doubt = _doubt(found.figures)
-    return Verdict(
-        False if found.counts else "unknown" if doubt else True,
-        "snapshot-reads",
-        explain_reads(source, found.kept),
-        found.counts,
-        found.ops,
-        engine=engine.name,
-        reason=None if found.counts else doubt,
-        details={"cells": found.keys} | found.figures,
-    )
+    sentences = dict.fromkeys(ANOMALIES, say_read)
+    figures = {"cells": found.keys} | found.figures
+    return conclude("snapshot-reads", source, engine, replace(found, figures=figures), sentences, _doubts(figures))
 
 
-def _doubt(figures: Mapping[str, int]) -> str | None:
-    """Why what is not refuted is not valid either, or None."""
+def _doubts(figures: Mapping[str, int]) -> list[str]:
+    """Why what is not refuted is not valid either."""
     if not figures.get("snapshot_reads") and not figures.get("bounded_reads"):
-        return "No read that succeeded states a timestamp or a bound."
+        return ["No read that succeeded states a timestamp or a bound."]
     doubts = [
         reads_of_several(figures.get("reads_undecided", 0)),
         values_of_nobody(figures.get("values_unwritten", 0)),
@@ -95,7 +88,7 @@ def _doubt(figures: Mapping[str, int]) -> str | None:
     ]
     if untimed := figures.get("bounded_reads_untimed", 0):
         doubts.append(f"Of {untimed} bounded read{'s' if untimed > 1 else ''} the history states no times.")
-    return " ".join(doubt for doubt in doubts if doubt) or None
+    return [doubt for doubt in doubts if doubt]
 
 
 def _reads(count: int, what: str) -> str | None:
@@ -110,7 +103,7 @@ class SnapshotKernel:
 
     def __call__(self, rows: Columns) -> Findings:
         """Findings; their figures count reads at a timestamp, bounded reads, those of them that no time is known of,
-        reads that show one of several writes, nobody knows which, and what `_doubt` tells."""
+        reads that show one of several writes, nobody knows which, and what `_doubts` names."""
         problems = unsupported_rows(rows, "not reads, writes or compare-and-sets of integers")
         if problems:
             return Findings(ops=len(rows["kind"]), unsupported=problems)
@@ -253,15 +246,17 @@ class _ReadTable:
         commits, reads = self._sorted(self.commits | committed, invoke), self._sorted(self.asked, complete)
         stamp = np.where(self.commits, self.rows["served_ts"], self.until()[self.version])
         time = np.ascontiguousarray(self.rows["requested_ts"])
-        late_commits(commits, reads, Answers(invoke, complete, stamp, time), out)
+        # Nothing may be committed at the time of a read either.
+        broken_promises(commits, reads, Promises(invoke, invoke, complete, time, stamp - 1), LATE_COMMIT, out)
 
     def judge_bounds(self, out: Instances) -> None:
         horizon = np.where(self.bounded, self.rows["invoke_time"] - np.where(self.bounded, self.rows["bound"], 0), 0)
         reads = self._sorted(self.bounded & self.timed, horizon)
         written = (self.rows["kind"] == WRITE) & (self.rows["status"] == OK) & self.timed
         writes = self._sorted(written, self.rows["complete_time"])
-        by_row = (horizon, self.rows["complete_time"], self.rows["invoke"])
-        stale_reads(reads, writes, BoundedReads(*by_row, *self.order), out)
+        # A write that completed at the horizon itself must be seen.
+        times = (horizon + 1, np.ascontiguousarray(self.rows["complete_time"]))
+        broken_promises(reads, writes, Promises(self.rows["invoke"], *times, *self.order), STALE, out)
 
 
 def _matched(

@@ -2,31 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from checkers.explain.speaker import Speaker, opening
 from checkers.findings import Finding
-from checkers.source import Source
-from checkers.verdict import Anomaly
-
-Say: TypeAlias = Callable[[Speaker, Finding], str]
-
-
-def explain(source: Source, findings: Sequence[Finding], say: Say) -> dict[str, tuple[Anomaly, ...]]:
-    """Every finding as an anomaly with its operations, by class, in the words of `say`."""
-    speaker = Speaker(source, source.operations([index for finding in findings for index in finding.ops]))
-    explained: dict[str, tuple[Anomaly, ...]] = {}
-    for finding in findings:
-        ops = tuple(speaker.rows[index] for index in dict.fromkeys(finding.ops) if index >= 0)
-        anomaly = Anomaly(say(speaker, finding), source.told_key(finding.key), ops)
-        explained[finding.anomaly] = (*explained.get(finding.anomaly, ()), anomaly)
-    return explained
-
-
-def explain_reads(source: Source, findings: Sequence[Finding]) -> dict[str, tuple[Anomaly, ...]]:
-    """The findings of `snapshot-reads`."""
-    return explain(source, findings, _say_read)
 
 
 def _read(speaker: Speaker, finding: Finding, index: int, shown: dict[str, Any]) -> str:
@@ -36,7 +15,8 @@ def _read(speaker: Speaker, finding: Finding, index: int, shown: dict[str, Any])
     return f"{speaker.process(index)} read {value} from {speaker.key(finding.key)}{at}{node}"
 
 
-def _say_read(speaker: Speaker, finding: Finding) -> str:
+def say_read(speaker: Speaker, finding: Finding) -> str:
+    """What a read at a timestamp or with a bound shows that it must not (`snapshot-reads`)."""
     row, other, _ = finding.ops
     mine, its = finding.facts["mine"], finding.facts["other"]
     if finding.anomaly == "late-commit":
@@ -76,12 +56,8 @@ def _say_late(speaker: Speaker, finding: Finding) -> str:
     )
 
 
-def explain_feed(source: Source, findings: Sequence[Finding]) -> dict[str, tuple[Anomaly, ...]]:
-    """The findings of `change-feed`."""
-    return explain(source, findings, _say_feed)
-
-
-def _say_feed(speaker: Speaker, finding: Finding) -> str:
+def say_feed(speaker: Speaker, finding: Finding) -> str:
+    """What a change feed told, or did not, that it must not, or had to (`change-feed`)."""
     row, other = finding.ops
     mine, its, feed = finding.facts["mine"], finding.facts["other"], f"feed {finding.facts['feed']}"
     value, where = speaker.source.shown(mine["value"]), speaker.key(finding.key)
