@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 from checkers.engines.api import Engine, any_succeeded
 from checkers.engines.grouped import SLICES, judge_mops
 from checkers.explain.speaker import Speaker
-from checkers.findings import Finding, Key
+from checkers.findings import Finding, Findings, Key
 from checkers.options import CheckOptions
 from checkers.quorum.quorum_history import Reading, read_quorum_history, refuse
 from checkers.quorum.quorum_kernel import (
@@ -62,19 +62,19 @@ def judge_quorum(model: str, reading: Reading, source: Source, engine: Engine, o
     found = judge_mops(engine, source, reading.projection, ("table", "partition"), kernel, options.explain, SLICES)
     refuse(source, model, found)
     nothing = None if found.undecided else _nothing_compared(found.figures)
-    valid: Validity = False if found.counts else "unknown" if found.undecided or nothing else True
-    details = {"partitions": found.keys} | found.figures
     reasons = (*found.reasons, *((nothing,) if nothing else ()))
-    return Verdict(
-        valid,
-        model,
-        explain_all(source, found.kept),
-        found.counts,
-        found.ops,
-        engine=engine.name,
-        reason=" ".join(reasons) if valid == "unknown" else None,
-        details=details | ({"undecided": found.undecided} if found.undecided else {}),
-    )
+    return verdict_on_partitions(model, engine, found, explain_all(source, found.kept), reasons)
+
+
+def verdict_on_partitions(
+    model: str, engine: Engine, found: Findings, explained: dict[str, tuple[Anomaly, ...]], reasons: Sequence[str]
+) -> Verdict:
+    """The verdict on the partitions of a quorum table: unknown for these reasons, or if some were not decided."""
+    valid: Validity = False if found.counts else "unknown" if found.undecided or reasons else True
+    reason = " ".join(reasons) if valid == "unknown" else None
+    undecided = {"undecided": found.undecided} if found.undecided else {}
+    details = {"partitions": found.keys} | found.figures | undecided
+    return Verdict(valid, model, explained, found.counts, found.ops, engine=engine.name, reason=reason, details=details)
 
 
 def _nothing_compared(figures: Mapping[str, int]) -> str | None:

@@ -22,11 +22,11 @@ from checkers.engines.grouped import SLICES, judge_mops
 from checkers.explain.speaker import Speaker, listed
 from checkers.findings import Finding, Findings
 from checkers.options import CheckOptions
-from checkers.quorum.judge_quorum import LEVEL_COLUMNS, cell_words
+from checkers.quorum.judge_quorum import LEVEL_COLUMNS, cell_words, verdict_on_partitions
 from checkers.quorum.quorum_history import Reading, refuse
 from checkers.quorum.quorum_table import MOST_TOUCHES, QuorumTable, cell_key, judge_table
 from checkers.source import Source
-from checkers.verdict import Anomaly, Validity, Verdict
+from checkers.verdict import Anomaly, Verdict
 
 DIVERGED: Final = "divergence"
 
@@ -128,20 +128,9 @@ def judge_replicas(reading: Reading, source: Source, engine: Engine, options: Ch
     found = judge_mops(engine, source, reading.projection, keys, kernel, options.explain, SLICES)
     refuse(source, "convergence", found)
     reasons = found.reasons or (() if found.figures.get("compared") else (_NOTHING,))
-    valid: Validity = False if found.counts else "unknown" if reasons else True
     speaker = Speaker(source, source.operations([i for finding in found.kept for i in finding.ops], LEVEL_COLUMNS))
     explained = tuple(_explained(speaker, reading, finding) for finding in found.kept)
-    details = {"partitions": found.keys} | found.figures
-    return Verdict(
-        valid,
-        "convergence",
-        {DIVERGED: explained} if explained else {},
-        found.counts,
-        found.ops,
-        engine=engine.name,
-        reason=" ".join(reasons) if valid == "unknown" else None,
-        details=details | ({"undecided": found.undecided} if found.undecided else {}),
-    )
+    return verdict_on_partitions("convergence", engine, found, {DIVERGED: explained} if explained else {}, reasons)
 
 
 def _explained(speaker: Speaker, reading: Reading, finding: Finding) -> Anomaly:

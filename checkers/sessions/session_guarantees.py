@@ -32,7 +32,6 @@ from checkers.sessions.session_lists import (
     UNDECIDED,
     UNTIMELY,
     UNWRITTEN,
-    Misplaced,
     OddRows,
     elements_unwritten,
     listed_cells,
@@ -41,7 +40,15 @@ from checkers.sessions.session_lists import (
     whole_values,
     written_over,
 )
-from checkers.sessions.session_order import GUARANTEES, MONOTONIC_WRITES, Events, judge_sessions, omissions, read_order
+from checkers.sessions.session_order import (
+    GUARANTEES,
+    MONOTONIC_READS,
+    MONOTONIC_WRITES,
+    Events,
+    judge_sessions,
+    omissions,
+    read_order,
+)
 from checkers.sessions.version_cycles import Contradiction, SessionEdges, contradictions, make_nodes, shown_and_asked
 
 ANOMALIES: Final = ("non-monotonic-read", "missed-own-write", "non-monotonic-write", "write-before-what-was-read")
@@ -92,14 +99,20 @@ class SessionKernel:
         stale, compared, undecided = judge_sessions(table.events, table.sessions, wanted, out)
         more, displaced = misplaced(table.rows, table.events, table.chains, table.odd, wanted, self.explain)
         counts = {name: int(count) for name, count in zip(ANOMALIES, out.counts + more, strict=True) if count}
-        kept = _direct(table, out) + [_misplaced(table, one) for one in displaced]
+        kept = _direct(table, out)
+        kept += [
+            _of_element(table, one.code, one.late, one.earlier, one.element, True, one.reader) for one in displaced
+        ]
         if wanted[0]:
             omitted = omissions(
                 table.rows, table.events, table.chains, table.odd.off_chain, (stale & 1) > 0, self.explain
             )
             if omitted.total:
                 counts[ANOMALIES[0]] = counts.get(ANOMALIES[0], 0) + omitted.total
-                kept += [_omission(table, *pair) for pair in omitted.pairs]
+                kept += [
+                    _of_element(table, MONOTONIC_READS, row, earlier, element, in_session, -1)
+                    for row, earlier, in_session, element in omitted.pairs
+                ]
         if wanted[0] or wanted[1]:
             found, cycles = _contradictions(table, stale, wanted, self.explain)
             if found:
@@ -231,23 +244,20 @@ def _direct(table: Table, out: Instances) -> list[Finding]:
     return found
 
 
-def _omission(table: Table, row: int, earlier: int, in_session: bool, element: int) -> Finding:
-    facts = {"mine": _shown(table, row), "earlier": _shown(table, earlier), "in_session": in_session}
+def _of_element(
+    table: Table, code: int, late: int, earlier: int, element: int, in_session: bool, reader: int
+) -> Finding:
+    """What row `late` lacks, or has before it, of what row `earlier` showed or appended; the row `reader` shows
+    that."""
+    facts = {"mine": _shown(table, late), "earlier": _shown(table, earlier), "in_session": in_session}
     facts |= {"timed": False, "listed": True, "element": element}
-    ops = (int(table.rows["invoke"][row]), int(table.rows["invoke"][earlier]), -1, -1)
-    return Finding(ANOMALIES[0], ops[0], key_of(table.rows, row), ops, facts)
+    first, second, third = (int(table.rows["invoke"][row]) if row >= 0 else -1 for row in (late, earlier, reader))
+    return Finding(ANOMALIES[code], first, key_of(table.rows, late), (first, second, third, -1), facts)
 
 
 def _unclear_reads(events: Events, versions: Versions) -> Bools:
     """Of plain cells only: what lists show is told by their elements."""
     return events.read & events.judged & versions.unclear[events.version]
-
-
-def _misplaced(table: Table, one: Misplaced) -> Finding:
-    facts = {"mine": _shown(table, one.late), "earlier": _shown(table, one.earlier), "in_session": True}
-    facts |= {"timed": False, "listed": True, "element": one.element}
-    ops = (*(int(table.rows["invoke"][row]) for row in (one.late, one.earlier, one.reader)), -1)
-    return Finding(ANOMALIES[one.code], ops[0], key_of(table.rows, one.late), ops, facts)
 
 
 def _contradictions(table: Table, stale: np.ndarray, wanted: Bools, explain: int) -> tuple[int, list[Finding]]:

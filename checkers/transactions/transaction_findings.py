@@ -13,7 +13,7 @@ import numpy as np
 from checkers.columns.codes import Ints
 from checkers.columns.instances import Instances
 from checkers.explain.speaker import Speaker
-from checkers.findings import NO_KEY, Finding, Key
+from checkers.findings import NO_KEY, Finding, Findings, Key
 from checkers.source import Source
 from checkers.transactions.graph.cycle_anomalies import Cycles, find_cycles
 from checkers.transactions.graph.edges import Edges
@@ -65,6 +65,24 @@ def instance_findings(
             ops = tuple(int(txns.invoke[row]) for row in rows if row >= 0)
             found.append(Finding(name, int(txns.invoke[order]), Key.of(addresses[key]), ops, facts))
     return tuple(sorted(found, key=lambda finding: finding.order))
+
+
+def found_of(
+    alone: Findings, cycles: tuple[dict[str, int], tuple[Finding, ...] | None, bool], orderless: bool, figures: Any
+) -> Found:
+    """What was found without cycles and with them: counts, what is to be explained (None: nothing), whether that is
+    all. `figures` has the transactions by outcome."""
+    counts, (in_cycles, explained, whole) = dict(alone.counts), cycles
+    unwritten = counts.pop(UNWRITTEN, 0)
+    findings = tuple(finding for finding in alone.kept if finding.anomaly != UNWRITTEN)
+    return Found(
+        counts | in_cycles,
+        () if explained is None else (*findings, *explained),
+        orderless,
+        sum(figures["transactions"].values()),
+        figures | ({"reads_of_unwritten_values": unwritten} if unwritten else {}),
+        whole,
+    )
 
 
 def cycle_findings(cycles: Cycles, addresses: Ints, txns: Txns) -> tuple[Finding, ...]:
@@ -123,18 +141,10 @@ class InProcess(NamedTuple):
         txns, edges, addresses = self.txns, self.edges, self.addresses
         cycles = find_cycles(edges, txns, orders, explain)
         counts = {name: int(n) for name, n in zip(self.classes, self.out.counts, strict=True) if n}
+        alone = Findings(counts=counts, kept=instance_findings(self.out, self.classes, addresses, txns, OWN))
         figures = {"transactions": outcome_counts(txns), "keys": len(addresses), "dependencies": edge_counts(edges)}
-        unwritten = counts.pop(UNWRITTEN, 0)
-        findings = instance_findings(self.out, self.classes, addresses, txns, OWN)
-        findings = tuple(finding for finding in findings if finding.anomaly != UNWRITTEN)
-        return Found(
-            counts | cycles.counts,
-            (*findings, *cycle_findings(cycles, addresses, txns)) if explain else (),
-            orderless(len(edges.source), txns),
-            txns.size,
-            figures | ({"reads_of_unwritten_values": unwritten} if unwritten else {}),
-            cycles.whole,
-        )
+        found = cycles.counts, cycle_findings(cycles, addresses, txns) if explain else None, cycles.whole
+        return found_of(alone, found, orderless(len(edges.source), txns), figures)
 
 
 class TxnModel(NamedTuple):

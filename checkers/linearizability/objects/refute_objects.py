@@ -58,11 +58,11 @@ from checkers.linearizability.objects.queues_and_sets import (
     set_registers,
 )
 from checkers.linearizability.objects.strings import build_strings, string_registers
-from checkers.linearizability.registers.refute_registers import RegisterKernel
+from checkers.linearizability.registers.refute_registers import RegisterKernel, decided_verdict
 from checkers.options import CheckOptions
 from checkers.settings import initial_setting
 from checkers.source import Interned, Source
-from checkers.verdict import Validity, Verdict
+from checkers.verdict import Verdict
 
 NONLINEARIZABLE: Final = "nonlinearizable"
 
@@ -342,17 +342,4 @@ def judge_objects(model: str, source: Source, engine: Engine, options: CheckOpti
     sharing = Sharing(expanded=EXPANDED, linked=not about.projection.single)
     found = judge_mops(engine, source, projection, keys, kernel, options.explain, sharing)
     refuse_unsupported(found, source.path, model)
-    valid: Validity = not found.counts if found.counts or not found.undecided else "unknown"
-    reason = None
-    if valid == "unknown":
-        reason = f"{found.undecided} of {found.keys} objects could not be decided: {'; '.join(found.reasons)}."
-    return Verdict(
-        valid,
-        model,
-        explain_all(model, source, found.kept),
-        found.counts,
-        found.ops,
-        engine=engine.name,
-        reason=reason,
-        details={"objects": found.keys, "objects_searched": found.searched, "objects_undecided": found.undecided},
-    )
+    return decided_verdict(model, engine, found, explain_all(model, source, found.kept), "objects")

@@ -35,7 +35,7 @@ from checkers.linearizability.registers.stale_reads import judge_stale
 from checkers.options import CheckOptions
 from checkers.settings import initial_setting
 from checkers.source import Source
-from checkers.verdict import Validity, Verdict
+from checkers.verdict import Anomaly, Validity, Verdict
 
 NONLINEARIZABLE: Final = "nonlinearizable"
 
@@ -149,17 +149,16 @@ def as_asked(source: Source, options: CheckOptions) -> tuple[Projection, Registe
 def concluded(model: str, source: Source, engine: Engine, found: Findings, narrowed: Narrow = about_key) -> Verdict:
     """The verdict of a model whose objects are registers."""
     refuse_unsupported(found, source.path, model)
+    return decided_verdict(model, engine, found, explain_all(source, found.kept, narrowed), "keys")
+
+
+def decided_verdict(
+    model: str, engine: Engine, found: Findings, explained: dict[str, tuple[Anomaly, ...]], what: str
+) -> Verdict:
+    """The verdict of a model that searches where it must; `what` it judges, in the plural, may be left undecided."""
     valid: Validity = not found.counts if found.counts or not found.undecided else "unknown"
     reason = None
     if valid == "unknown":
-        reason = f"{found.undecided} of {found.keys} keys could not be decided: {'; '.join(found.reasons)}."
-    return Verdict(
-        valid,
-        model,
-        explain_all(source, found.kept, narrowed),
-        found.counts,
-        found.ops,
-        engine=engine.name,
-        reason=reason,
-        details={"keys": found.keys, "keys_searched": found.searched, "keys_undecided": found.undecided},
-    )
+        reason = f"{found.undecided} of {found.keys} {what} could not be decided: {'; '.join(found.reasons)}."
+    details = {what: found.keys, f"{what}_searched": found.searched, f"{what}_undecided": found.undecided}
+    return Verdict(valid, model, explained, found.counts, found.ops, engine=engine.name, reason=reason, details=details)

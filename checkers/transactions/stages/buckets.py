@@ -37,9 +37,11 @@ from checkers.transactions.stages.pieces import (
     TIMED,
     Row,
     address_hashes,
+    by_bucket,
     encode_findings,
     merged_times,
     pack,
+    rows_of,
     unpack,
 )
 from checkers.transactions.transaction_findings import OWN, instance_findings
@@ -94,8 +96,7 @@ class BucketJudge:
     most_bytes: int = NEVER
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = (Row(*row) for batch in batches for row in zip(*batch.to_pydict().values(), strict=True))
-        for bucket, group in groupby(rows, key=lambda row: row.bucket):
+        for bucket, group in by_bucket(rows_of(batches)):
             if bucket < 0:
                 yield bucket_batch(list(group))
                 continue

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -32,7 +31,7 @@ from checkers.columns.batches import bucket_batch
 from checkers.columns.codes import NEVER
 from checkers.compiled import kernel
 from checkers.transactions.stages.buckets import FLOATING, PLACED, Block, is_floating
-from checkers.transactions.stages.pieces import Row, pack, unpack
+from checkers.transactions.stages.pieces import Row, by_bucket, pack, rows_of, unpack
 
 
 @kernel
@@ -95,11 +94,6 @@ class HomeState(NamedTuple):
     source_begin: Any
     target_begin: Any
     target_end: Any
-
-
-def rows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
-    """The rows of batches, one by one."""
-    return (Row(*row) for batch in batches for row in zip(*batch.to_pydict().values(), strict=True))
 
 
 def only(data: Any, kept: Any) -> Any:
@@ -186,7 +180,7 @@ class Settler:
     plan: HomePlan
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for home, group in groupby(rows_of(batches), key=lambda row: row.bucket):
+        for home, group in by_bucket(rows_of(batches)):
             if home >= 0:
                 yield bucket_batch(list(self._settled(home, _met(home, group, self.usual, self.plan)[0])))
 
@@ -214,7 +208,7 @@ class Placer:
     plan: HomePlan
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for home, group in groupby(rows_of(batches), key=lambda row: row.bucket):
+        for home, group in by_bucket(rows_of(batches)):
             if home < 0:
                 continue
             known, edges = _met(home, group, self.usual, self.plan)

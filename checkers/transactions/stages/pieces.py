@@ -8,8 +8,9 @@ says about each key, by bucket of keys. Lists travel once a piece and key, reads
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -125,6 +126,16 @@ class Row(NamedTuple):
     bucket: int
     piece: int
     data: bytes
+
+
+def rows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
+    """The rows of batches, one by one."""
+    return (Row(*row) for batch in batches for row in zip(*batch.to_pydict().values(), strict=True))
+
+
+def by_bucket(rows: Iterable[Row]) -> Iterator[tuple[int, Iterator[Row]]]:
+    """Each bucket with its rows, which are sorted by it."""
+    return groupby(rows, key=lambda row: row.bucket)
 
 
 @dataclass(frozen=True, slots=True)

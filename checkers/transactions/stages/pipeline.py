@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, Protocol, Self
 from checkers.columns.batches import bucket_batch
 from checkers.transactions.stages.buckets import FIXED, FLOATING
 from checkers.transactions.stages.floating_intervals import CHANGED, HomePlan, Placer, Sender, Settler
-from checkers.transactions.stages.pieces import Row, Stage, Times, unpack
+from checkers.transactions.stages.pieces import Row, Stage, Times, rows_of, unpack
 from checkers.transactions.stages.time_segments import (
     SIZES,
     ByOrders,
@@ -53,11 +53,7 @@ class Blocks(Protocol):
 
 def combined(rows: list[Row], combine: Stage) -> list[Row]:
     """The rows put together in this process."""
-    return [
-        Row(*row)
-        for batch in combine(iter([bucket_batch(rows)]))
-        for row in zip(*batch.to_pydict().values(), strict=True)
-    ]
+    return list(rows_of(combine(iter([bucket_batch(rows)]))))
 
 
 class Search(NamedTuple):

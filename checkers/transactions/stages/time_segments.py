@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -23,8 +22,8 @@ from checkers.engines.shuffle import within
 from checkers.transactions.graph.cycle_anomalies import Cycles, find_cycles
 from checkers.transactions.graph.edges import Edges
 from checkers.transactions.stages.buckets import Block
-from checkers.transactions.stages.floating_intervals import Placed, only, rows_of
-from checkers.transactions.stages.pieces import Row, pack, unpack
+from checkers.transactions.stages.floating_intervals import Placed, only
+from checkers.transactions.stages.pieces import Row, by_bucket, pack, rows_of, unpack
 from checkers.transactions.stages.windows import (
     EXTENTS,
     UNSEARCHED,
@@ -214,7 +213,7 @@ class CycleFinder:
     most_bytes: int = NEVER
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _, group in groupby(rows_of(batches), key=lambda row: row.bucket):
+        for _, group in by_bucket(rows_of(batches)):
             rows, size = within(self.most_bytes, group, bytes_of)
             too_large = size > self.most_bytes
             found = dict.fromkeys(self.orders, FoundCycles(whole=False)) if too_large else self._searched(rows)

@@ -20,7 +20,6 @@ from checkers.engines.spark import SparkEngine, mapped, placed
 from checkers.findings import NO_KEY, Finding, Findings, Key, merged
 from checkers.source import Source, rows_with
 from checkers.transactions.stages.buckets import COPIES, SKIPPED, TIMES, BucketJudge
-from checkers.transactions.stages.floating_intervals import rows_of
 from checkers.transactions.stages.pieces import (
     FINDINGS,
     REFUSED,
@@ -32,11 +31,12 @@ from checkers.transactions.stages.pieces import (
     address_hashes,
     encode_findings,
     merged_times,
+    rows_of,
     unpack,
 )
 from checkers.transactions.stages.pipeline import Inferences, Related, Search, combined, relate
 from checkers.transactions.stages.time_segments import FoundCycles, sizes_for
-from checkers.transactions.transaction_findings import TXN_MODELS, UNWRITTEN, Found, refuse_copies
+from checkers.transactions.transaction_findings import TXN_MODELS, Found, found_of, refuse_copies
 from checkers.transactions.transaction_mops import Txns
 from harness.errors import UserError
 from harness.history.saved import HistoryReader
@@ -66,7 +66,12 @@ class OnSpark(NamedTuple):
     times: Times
 
     def found(self, orders: int, explain: int) -> Found:
-        return _found(self, self.related.by(orders), explain)
+        cycles, alone, times = self.related.by(orders), self.alone, self.times
+        dependencies = {name: alone.figures.get(name, 0) for name in ("ww", "wr", "rw")}
+        figures = {"transactions": times.outcomes, "keys": alone.figures.get("keys", 0), "dependencies": dependencies}
+        explained = _cycle_findings(self.source, cycles) if explain else None
+        orderless = times.orderless and not any(dependencies.values())
+        return found_of(alone, (cycles.counts, explained, self.related.whole and cycles.whole), orderless, figures)
 
 
 def infer_on_spark(
@@ -233,24 +238,3 @@ def _cycle_findings(source: Source, cycles: FoundCycles) -> tuple[Finding, ...]:
         facts = {"kinds": list(cycle.kinds), "keys": keys}
         found.append(Finding(cycle.anomaly, min(cycle.ops), NO_KEY, cycle.ops, facts))
     return tuple(found)
-
-
-def _found(inferred: OnSpark, cycles: FoundCycles, explain: int) -> Found:
-    source, alone, related, times = inferred
-    counts = dict(alone.counts)
-    unwritten = counts.pop(UNWRITTEN, 0)
-    dependencies = {name: alone.figures.get(name, 0) for name in ("ww", "wr", "rw")}
-    figures: dict[str, Any] = {
-        "transactions": times.outcomes,
-        "keys": alone.figures.get("keys", 0),
-        "dependencies": dependencies,
-    }
-    findings = tuple(finding for finding in alone.kept if finding.anomaly != UNWRITTEN)
-    return Found(
-        counts | cycles.counts,
-        (*findings, *_cycle_findings(source, cycles)) if explain else (),
-        times.orderless and not any(dependencies.values()),
-        sum(times.outcomes.values()),
-        figures | ({"reads_of_unwritten_values": unwritten} if unwritten else {}),
-        related.whole and cycles.whole,
-    )

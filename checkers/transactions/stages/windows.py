@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -30,8 +29,8 @@ from checkers.engines.shuffle import within
 from checkers.transactions.graph.edges import FREE
 from checkers.transactions.graph.projections import Graph, label, leftovers, plain
 from checkers.transactions.stages.buckets import FLOATING, PLACED, Block
-from checkers.transactions.stages.floating_intervals import Placed, natural, rows_of
-from checkers.transactions.stages.pieces import Row, pack, unpack
+from checkers.transactions.stages.floating_intervals import Placed, natural
+from checkers.transactions.stages.pieces import Row, by_bucket, pack, rows_of, unpack
 from harness.errors import HarnessError
 
 EXTENTS: Final = -3
@@ -129,7 +128,7 @@ class WindowJudge:
     most_bytes: int = NEVER
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for window, group in groupby(rows_of(batches), key=lambda row: row.bucket):
+        for window, group in by_bucket(rows_of(batches)):
             if window == EXTENTS:
                 yield from (bucket_batch([row]) for row in group)
                 continue
