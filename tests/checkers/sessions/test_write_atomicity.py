@@ -5,10 +5,9 @@ from dataclasses import replace
 from itertools import permutations, product
 
 import pytest
-from session_histories import Row, events_of, intervals, side_by_side
+from session_histories import Row, events_of, flattened, guilty, intervals, side_by_side
 
 from checkers.api import check
-from checkers.columns.mops import flatten_mops, joined
 from checkers.sessions.write_atomicity import CIRCULAR, PROJECTION, TORN, PageKernel
 from harness.history.table import write_parquet
 
@@ -18,15 +17,11 @@ MANY_HISTORIES = [800, pytest.param(20_000, marks=pytest.mark.campaign)]
 
 
 def partition_verdict(histories):
-    parts = [flatten_mops(batch, PROJECTION) for batch in side_by_side(histories).to_batches(max_chunksize=991)]
-    return PageKernel(MANY)(joined(parts, PROJECTION))
+    return PageKernel(MANY)(flattened(side_by_side(histories), PROJECTION))
 
 
 def guilty_partitions(histories):
-    guilty = {}
-    for finding in partition_verdict(histories).kept:
-        guilty.setdefault(finding.anomaly, set()).add(finding.key[1])
-    return guilty
+    return guilty(partition_verdict(histories))
 
 
 def random_partition(seed, timed):

@@ -7,10 +7,11 @@ from itertools import product
 
 import numpy as np
 import pytest
+from session_histories import flattened
 
 from checkers.api import check
 from checkers.columns.codes import FAIL, INFO, NIL, OK, WRITE
-from checkers.columns.mops import flatten_mops, joined, selected
+from checkers.columns.mops import joined, selected
 from checkers.engines.exchange import united
 from checkers.findings import merged
 from checkers.snapshots import change_feed
@@ -119,7 +120,7 @@ def test_random_feeds_agree_with_a_naive_reading(seeds):
     broken = 0
     for seed in seeds:
         steps = random_feed(seed)
-        rows = joined([flatten_mops(batch, PROJECTION) for batch in to_table(history(*steps)).to_batches()], PROJECTION)
+        rows = flattened(to_table(history(*steps)), PROJECTION)
         assert (not FeedKernel(4)(rows).counts) == kept_its_promise(steps), (seed, steps)
         broken += not kept_its_promise(steps)
     assert len(seeds) // 5 < broken < 4 * len(seeds) // 5
@@ -144,13 +145,7 @@ def test_cells_and_times_in_many_tasks_are_judged_as_in_one(seeds, monkeypatch):
     monkeypatch.setattr(change_feed, "EVENTS_PER_RANGE", 4)
     broken = 0
     for seed in seeds:
-        of_each = [
-            joined(
-                [flatten_mops(b, PROJECTION) for b in to_table(history(*random_feed(2 * seed + n))).to_batches()],
-                PROJECTION,
-            )
-            for n in range(2)
-        ]
+        of_each = [flattened(to_table(history(*random_feed(2 * seed + n))), PROJECTION) for n in range(2)]
         second = {name: column.copy() for name, column in of_each[1].items()}
         for name, more in (("table", 1), ("invoke", 1_000), ("session", 1)):
             second[name] += more

@@ -5,10 +5,9 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from session_histories import Row, events_of, intervals, side_by_side
+from session_histories import Row, events_of, flattened, guilty, intervals, side_by_side
 
 from checkers.api import check
-from checkers.columns.mops import flatten_mops, joined
 from checkers.snapshots.snapshot_order import ANOMALIES
 from checkers.snapshots.snapshot_reads import PROJECTION, SnapshotKernel
 from harness.history.table import write_parquet
@@ -18,15 +17,11 @@ NEVER = 10**9
 
 
 def found_in(histories):
-    parts = [flatten_mops(batch, PROJECTION) for batch in side_by_side(histories).to_batches(max_chunksize=993)]
-    return SnapshotKernel(MANY)(joined(parts, PROJECTION))
+    return SnapshotKernel(MANY)(flattened(side_by_side(histories), PROJECTION))
 
 
 def guilty_cells(histories):
-    guilty = {}
-    for finding in found_in(histories).kept:
-        guilty.setdefault(finding.anomaly, set()).add(finding.key.partition)
-    return guilty
+    return guilty(found_in(histories))
 
 
 def random_cell(seed):
