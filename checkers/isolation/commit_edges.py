@@ -5,9 +5,8 @@ Biswas and Enea (OOPSLA 2019): a level holds if the transactions have a total co
 t2 comes before t1. Visible is: for read committed, t3 has read from t2 before, in its own order; for read atomic, t2
 so ∪ wr t3; for causal, t2 (so ∪ wr)+ t3. What is visible does not depend on the order, so these edges are fixed, and a
 level holds if and only if they, so and wr have no cycle. The ways to find enough edges (those left out follow from
-others) in O(n^1.5), and O(n · sessions) for causal, are those of AWDIT (PLDI 2025).
-
-Causal consistency: vector clocks over the chains of session order, in one pass (see `commit_edges`).
+others) in O(n^1.5), and O(n · sessions) for causal, are those of AWDIT (PLDI 2025); for causal they are vector clocks
+over the chains of session order, in one pass.
 """
 
 from __future__ import annotations

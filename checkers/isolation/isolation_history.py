@@ -1,10 +1,9 @@
-"""Who wrote what was read, in histories of plain read and write transactions, and reads that no level allows.
+"""A history of plain read and write transactions as small numbers: who wrote what was read, reads that no level allows,
+external reads, last writes, session chains.
 
 Rows are micro-operations in order of transaction and place. A version is a pair of key and value; with unique writes it
 has one writer. The rules are those that Biswas and Enea (2019) and AWDIT (2025) ask of any history, with the names that
 Plume gives to their violations.
-
-A history of plain read and write transactions as small numbers: external reads, last writes, session chains.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""The model `isolation`: the strongest of read committed, read atomic and causal that a history reaches.
-
-Isolation anomalies in words: the operations, and why each must come before the next.
+"""The model `isolation`: the strongest of read committed, read atomic and causal that a history reaches,
+and in words what keeps it from the next: the operations, and why each must come before the other.
 """
 
 from __future__ import annotations

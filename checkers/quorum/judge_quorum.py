@@ -3,8 +3,6 @@
 The order of versions is that of the clients' timestamps, so that writes of unknown outcome have their place like all
 others, and what a session writes comes in the order that its client chose: `monotonic-writes` and
 `writes-follow-reads` promise nothing here. What must be seen is Q1's rule (`harness.levels`), within sessions too.
-
-What pages of quorum tables show that can't be, in words: rows, writes, timestamps, levels, who answered.
 """
 
 from __future__ import annotations

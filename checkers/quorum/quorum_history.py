@@ -1,7 +1,5 @@
-"""What is to be known of a whole history before its partitions are judged: levels, which of them bind, who served.
-
-What histories of quorum tables are refused for.
-"""
+"""What is to be known of a whole history before its partitions are judged: levels, which of them bind, who served,
+and what is refused."""
 
 from __future__ import annotations
 

@@ -11,7 +11,8 @@ gives just what the page shows. This decides it exactly:
 - mutations that can be in the set can be so together: an absent cell stays absent, for the last to touch it among all
   of them deletes it, and a cell with a value is touched by none that is later.
 
-A torn write, cell by cell: which pages showed it where, and what may have torn it; for words and for a picture.
+Of a page that is not whole it is told, in words and as a picture, which pages showed the write where, and what may have
+torn it (`seen_parts`).
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ Each cell is an object of its own: what one cell's version tells about another's
 Monotonic reads hold within each session for all reads, and for strong reads (mode null, strong, QUORUM, ALL, …) also
 across sessions in real time, as CEP-45 puts it: a read that starts after another returned omits nothing that the other
 saw. Which versions are older is read from the data, see `columns.versions`; what it does not tell is not concluded.
-
-Broken session guarantees in words: what was seen or written first, what came after, and why that is older.
 """
 
 from __future__ import annotations

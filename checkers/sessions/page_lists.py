@@ -1,16 +1,15 @@
 """Partition writes that append to several lists, or several elements to one, of which one read shows a part only.
 
 A write is seen in a list if its element is within what was read of it. For each pair of lists that are written
-together, the writes are sorted by their place in the first list; the latest place in the second among those seen in
-the first must have been read of the second as well. Of a write that appends to a list several times the second is the
-first itself.
+together, the writes are sorted by their place in the first list; the latest place in the second among those seen in the
+first must have been read of the second as well. Of a write that appends to a list several times the second is the first
+itself.
 
-Pages of which the lengths of lists do not tell enough: partition writes are looked for by their elements.
-
-Those are pages that read a list which is no prefix of the longest, or a list several times, or that append themselves.
-A write is seen in a list that has its element, wherever that stands, and the page's lists must have what the write
-appended to them. Cost is the sum of the lists' lengths of such pages, times the cells that a page and a write
-have in common, or the fewer of those that one of them has.
+Where the lengths of lists do not tell enough, writes are looked for by their elements (`torn_by_elements`): in pages
+that read a list which is no prefix of the longest, or a list several times, or that append themselves. A write is seen
+in a list that has its element, wherever that stands, and the page's lists must have what the write appended to them.
+Cost is the sum of the lists' lengths of such pages, times the cells that a page and a write have in common, or the
+fewer of those that one of them has.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""What operations tell nothing of the guarantees, most of them on appended lists, and what verdict that leaves.
-
-Lists whose elements have no certain order: what sessions appended and read is looked up in every list of its own.
+"""Appended lists: what tells nothing of the guarantees and what verdict that leaves, and lists in no certain order.
 
 Where some read is no prefix of the longest list, or an element was appended more than once, places in the longest list
 decide nothing. But each list speaks for itself: it must have what its own session had appended, and what it shows of a

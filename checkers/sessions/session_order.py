@@ -5,19 +5,16 @@ order. One pass over each cell's operations in order of invocation takes in what
 a session has read and written, and the newest that strong reads of anyone have shown, are kept by their `since`;
 whatever is `settled` before that is certainly older (see `versions`).
 
-Which versions sessions read after others that they had read or written, in few edges.
+Where the order of versions is known in part, what sessions read after others says more (`read_order`). A session orders
+version a before b if some read of a completed before some read of b was invoked, so where the first read of a completed
+before the last read of b was invoked: reads of one version count together, as a visit. So does the session's own write
+of a version, if its reads must not miss that (`read-your-writes`): what counts is which of these completed first.
+Visits that overlap come in no order; if the visits of a session are sorted by their first completion, what comes before
+each of them is a prefix of the others, though drawn pair by pair that may be the square of their number.
 
-A session orders version a before b if some read of a completed before some read of b was invoked, so where the first
-read of a completed before the last read of b was invoked: reads of one version count together, as a visit. So does the
-session's own write of a version, if its reads must not miss that (`read-your-writes`): what counts is which of these
-completed first. Visits that
-overlap come in no order; if the visits of a session are sorted by their first completion, what comes before each of
-them is a prefix of the others, though drawn pair by pair that may be the square of their number.
-
-Reads of lists that are no prefixes of the longest: compared with others element by element.
-
-Such lists contradict each other already (`incompatible-order`, which the transactional models name); here it matters
-only what a later read omits. Cost is the sum of the lists' lengths in the cells that have such reads.
+Lists that are no prefixes of the longest are compared with others element by element (`omissions`). They contradict
+each other already (`incompatible-order`, which the transactional models name); here it matters only what a later read
+omits. Cost is the sum of the lists' lengths in the cells that have such reads.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ A partition write is one operation that writes (or appends to) several cells of 
 reads several. Which writes are older is read from the data, see `columns.versions`: commit timestamps where all writes
 of the partition that matter have one, else real time. Different pages of one read are different operations, and promise
 nothing together (CEP-45).
-
-Torn partition writes in words.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""What inference and cycle search hand to the verdict: few enough numbers to go anywhere.
-
-Transactional models in-process: the history is streamed once, and only what its accesses say is kept.
-"""
+"""What inference and cycle search hand to the verdict, few enough numbers to go anywhere; and how they come to it in
+one process, where the history is streamed once and only what its accesses say is kept."""
 
 from __future__ import annotations
 

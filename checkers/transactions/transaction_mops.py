@@ -1,7 +1,5 @@
-"""Transactions and their micro-operations as flat numpy columns, a batch of the history table at a time.
-
-Numbers object addresses (table, partition, row, column) densely, batch by batch.
-"""
+"""Transactions and their micro-operations as flat numpy columns, a batch of the history table at a time, and keys as
+dense numbers of their addresses (table, partition, row, column)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What is said of transactions: their names in one anomaly, and what they read and wrote of a key.
-
-Anomalies of transactions in sentences: what each transaction did, and why one comes before the other.
-"""
+"""Anomalies of transactions in sentences: what each transaction did, and why one comes before the other."""
 
 from __future__ import annotations
 

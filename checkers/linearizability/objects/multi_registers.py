@@ -1,6 +1,4 @@
-"""Compiled steps of making objects ready for the search.
-
-Rows of registers that operations read and write together: split into what is ever touched together, and projected.
+"""Rows of registers that operations read and write together: split into what is ever touched together, and projected.
 
 What each register goes through by itself (reads, writes, and writes of what also read as compare-and-sets) has to be
 linearizable too; that is judged first, by the means that registers have. Rows of one register need nothing more.

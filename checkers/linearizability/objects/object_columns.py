@@ -1,7 +1,6 @@
 """The kinds of objects, their operations, and the columns in which the search reads these: some that all kinds share,
-and for each kind its own. A column never means one thing for one kind and something else for another.
-
-From micro-operations to the operations of objects that the search reads: what all models share.
+and for each kind its own. A column never means one thing for one kind and something else for another. Then what all
+models share on the way from micro-operations to these columns.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Locks, queues, bags and sets made ready for the search: elements numbered, what can't matter left out.
 
-Sets element by element: whether one is in is a register that adds and removes write and every read of members reads.
-
-If the set is linearizable then so is each of these, by the same order. So a read that shows what was removed for good,
-or misses what was added for good, refutes the set without any search.
+Whether an element is in a set is a register that adds and removes write and every read of members reads. If the set is
+linearizable then so is each of these, by the same order (`set_registers`). So a read that shows what was removed for
+good, or misses what was added for good, refutes the set without any search.
 """
 
 from __future__ import annotations

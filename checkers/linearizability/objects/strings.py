@@ -1,9 +1,8 @@
 """Strings that grow: the trie of all prefixes of what was read, and where each append leads in it.
 
-Strings as registers: where each string that is read was made in one way only, its history is that of a register.
-
-Say each string that a get returned, and each that those were made of, has one operation that can have made it: a put of
-it, an append to the one before, or nothing for the empty string. Then that operation did, and a register does the same
+Where each string that is read was made in one way only, its history is that of a register (`string_registers`). Say
+each string that a get returned, and each that those were made of, has one operation that can have made it: a put of it,
+an append to the one before, or nothing for the empty string. Then that operation did, and a register does the same
 whose values are these strings: such a put is a write, such an append a compare-and-set from the string before, a get a
 read, and whatever else changes the string writes a value that nobody reads. Orders are right for the one as for the
 other: by induction the register holds one of these strings exactly if it is the string. An operation that would have to

@@ -1,10 +1,4 @@
-"""Intervals of transactions whose place in time is only known by what they depend on and what depends on them.
-
-A tie says that its target depends on its source: the target begins no earlier than the source, the source ends no later
-than the target. Bounds only ever get tighter and take finitely many values, so passing them on comes to an end; each
-sweep passes them along all of a chain that runs in the order of the ties.
-
-Transactions without a place in time, and the interval that their neighbours give each of them.
+"""Transactions without a place in time, and the interval that their neighbours give each of them.
 
 *Floating* are transactions whose outcome is unknown, those that last much longer than is usual, and helper nodes. What
 is after a transaction T by a dependency T -> S, and by real time after S, is after T too; so S's end bounds T's, and
@@ -16,6 +10,10 @@ Each floating node has a home, one task of many, by its place in the history, wh
 the node (`Sender`). There its bounds meet; where homes are several they tell each other what changed (`Settler`), and
 at last each edge gets both ends' intervals (`Placer`). Where floating edges are few there is one home, and nothing to
 tell. No task, stage or driver holds more than its own share.
+
+A tie says that its target depends on its source: the target begins no earlier than the source, the source ends no later
+than the target. Bounds only ever get tighter and take finitely many values, so passing them on comes to an end; each
+sweep passes them along all of a chain that runs in the order of the ties.
 """
 
 from __future__ import annotations

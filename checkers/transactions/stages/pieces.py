@@ -1,10 +1,6 @@
-"""Arrays as bytes and back: how pieces of a transactional history travel between Spark's workers.
-
-How long the transactions of a history last, counted piece by piece.
-
-First stage of the pipeline: a worker reads some row groups, judges each transaction by itself, and packs what it
-says about each key, by bucket of keys. Lists travel once a piece and key, reads as lengths.
-"""
+"""First stage of the pipeline: a worker reads some row groups, judges each transaction by itself, and packs what it
+says about each key, by bucket of keys. Lists travel once a piece and key, reads as lengths, arrays as bytes; each piece
+says how long its transactions last."""
 
 from __future__ import annotations
 

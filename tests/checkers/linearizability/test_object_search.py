@@ -191,7 +191,7 @@ def test_a_search_past_its_budget_is_undecided() -> None:
     assert answer("lin-set", [*adds, *reads], Budget(1.0, 1 << 22)) <= {UNDECIDED, INVALID}
 
 
-def test_a_stuck_search_is_told_with_states_and_reasons(tmp_path: Path) -> None:
+def test_a_stuck_search_is_explained_with_states_and_reasons(tmp_path: Path) -> None:
     path = tmp_path / "h.edn"
     path.write_text(
         "{:process 0 :type :invoke :f :acquire} {:process 0 :type :ok :f :acquire}\n"

@@ -109,7 +109,7 @@ def test_edges_of_many_reads_at_once_are_few():
     assert [len(edges) < 4 * 2 * half for edges in edges_of([rows, again])] == [True, True]
 
 
-def test_a_contradiction_through_reads_that_overlap_is_told_by_reads():
+def test_a_contradiction_through_reads_that_overlap_is_explained_by_reads():
     """Session 0 reads 1 and 2 at once and then 3, session 1 reads 3 and then 2."""
     rows = [Row(i, 20 + i, 10 + i, (("w", 0, i + 1),)) for i in range(3)]
     rows += [Row(4, 6, 0, (("r", 0, 1),), mode="ONE"), Row(5, 7, 0, (("r", 0, 2),), mode="ONE")]

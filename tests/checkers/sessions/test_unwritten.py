@@ -86,7 +86,7 @@ def test_what_may_have_been_written_was(model: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 100])
-def test_elements_are_early_however_lists_are_told(size: int) -> None:
+def test_elements_are_early_however_lists_are_read(size: int) -> None:
     """The first of the reads of a list counts, whichever list of a batch stands for it."""
     reads = [read(0, 1, 8), read(2, 2, 8, 9), read(8, 1, 8, 9, 7), read(10, 2, 8, 9, 7)]
     rows = [*reads[:2], appended(4, 0, 8), appended(6, 0, 7), *reads[2:], appended(12, 0, 9)]

@@ -99,10 +99,10 @@ def with_repeats(rows, seed):
     values = sorted({mop[2] // 10 for row in rows for mop in row.mops if mop[0] == "w"})
     repeated = set(random_.sample(values[1:], min(len(values) - 1, random_.randint(1, 2)))) if values else set()
 
-    def told(value):
+    def renamed(value):
         return value - 10 if value is not None and value // 10 in repeated else value
 
-    return [replace(row, mops=tuple((f, cell, told(value)) for f, cell, value in row.mops)) for row in rows]
+    return [replace(row, mops=tuple((f, cell, renamed(value)) for f, cell, value in row.mops)) for row in rows]
 
 
 def readings(rows):

@@ -257,9 +257,9 @@ def client(index, *values, outcome="ok", stamp=None, f="w"):
     return [call, call.complete(outcome, index=index + 1, time=index + 1, served_ts=stamp)]
 
 
-def rows_and_mark(index, session, *told):
-    rows = [event(index + n, "feed-row", session, at, Mop("w", 0, value)) for n, (value, at) in enumerate(told)]
-    return [*rows, event(index + len(told), "feed-resolved", session, 40)]
+def rows_and_mark(index, session, *values):
+    rows = [event(index + n, "feed-row", session, at, Mop("w", 0, value)) for n, (value, at) in enumerate(values)]
+    return [*rows, event(index + len(values), "feed-resolved", session, 40)]
 
 
 COMMITS = {
@@ -338,7 +338,7 @@ COMMITS = {
 
 
 @pytest.mark.parametrize("name", COMMITS)
-def test_every_commit_is_told_once_and_nothing_else(name, tmp_path):
+def test_every_commit_is_fed_once_and_nothing_else(name, tmp_path):
     expected, events, words = COMMITS[name]
     write_parquet(events, tmp_path / "history.parquet")
     verdict = check(tmp_path / "history.parquet", "change-feed", engine="local")
@@ -425,7 +425,7 @@ def due_naively(every):
     return stamped + told
 
 
-def told_naively(rows):
+def fed_naively(rows):
     """How often each kind of anomaly is there that has to do with marks, feed by feed and pair by pair."""
     every = [dict(zip(rows, values, strict=True)) for values in zip(*(c.tolist() for c in rows.values()), strict=True)]
     counts = dict.fromkeys(BY_MARKS, 0)
@@ -455,7 +455,7 @@ def test_feeds_of_any_tables_and_beginnings_agree_with_looking_at_every_pair(see
     for seed in seeds:
         rows = drawn_rows(random.Random(seed))
         counts = FeedKernel(4)(rows).counts
-        expected = told_naively(rows)
+        expected = fed_naively(rows)
         assert {name: count for name, count in counts.items() if name in BY_MARKS} == expected, seed
         several += len(expected) > 1
     assert several > len(seeds) // 10

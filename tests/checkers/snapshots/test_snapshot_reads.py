@@ -84,10 +84,10 @@ def with_repeats(rows, seed):
     values = [row.mops[0][2] for row in rows if row.mops[0][0] == "w"]
     repeated = set(random_.sample(values[1:], min(len(values) - 1, random_.randint(1, 2)))) if values else set()
 
-    def told(value):
+    def renamed(value):
         return value - 1 if value in repeated else value
 
-    return [replace(row, mops=((row.mops[0][0], 0, told(row.mops[0][2])),)) for row in rows]
+    return [replace(row, mops=((row.mops[0][0], 0, renamed(row.mops[0][2])),)) for row in rows]
 
 
 def readings(rows):

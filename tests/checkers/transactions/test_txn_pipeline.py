@@ -52,7 +52,7 @@ def test_pieces_buckets_and_windows_give_what_one_process_gives(lists, seeds, tm
 
 
 @pytest.mark.parametrize("seeds", SEEDS)
-def test_stretches_too_long_for_one_task_show_nothing_that_is_not_there_and_are_not_whole(seeds, tmp_path):
+def test_segments_too_long_for_one_task_show_nothing_that_is_not_there_and_are_not_whole(seeds, tmp_path):
     found_in_parts = 0
     for seed in seeds:
         source = source_of(random_history(seed, True, txns=60, keys=2))
@@ -77,7 +77,7 @@ def judged_in_one_block(source):
     return told + [Row(0, kind, pack(block)) for kind, block in blocks]
 
 
-def test_loose_edges_that_nobody_has_placed_are_never_just_left_out():
+def test_floating_edges_that_nobody_has_placed_are_never_just_left_out():
     source = source_of(gap())
     judged = [row for row in judged_in_one_block(source) if row.bucket != FINDINGS]
     nothing_floating = Row(FINDINGS, 0, encode_findings(Findings(figures={"floating": 0})))
@@ -109,7 +109,7 @@ def test_what_reaches_the_driver_does_not_grow_with_the_anomalies():
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 100])
-def test_a_union_keeps_every_extent_and_no_more_stretches_than_asked(most):
+def test_a_union_keeps_every_extent_and_no_more_segments_than_asked(most):
     dice = random.Random(most)
     extents = [(low, low + dice.randint(0, 9)) for low in (dice.randint(0, 1000) for _ in range(60))]
     rows = [Row(-3, 0, pack([np.array(extents[i : i + 7])])) for i in range(0, 60, 7)]
@@ -120,7 +120,7 @@ def test_a_union_keeps_every_extent_and_no_more_stretches_than_asked(most):
     assert all(one[1] < other[0] for one, other in pairwise(found))
 
 
-def test_stretches_are_cut_with_an_overlap_where_they_are_too_long():
+def test_segments_are_cut_with_an_overlap_where_they_are_too_long():
     laid = lay_segments(np.array([(0, 5), (10, 60), (90, 95)]), Sizes(a_task=10, a_piece=20), 8)
     assert laid.low.tolist() == [0, 10, 22, 34, 46, 90] and laid.high.tolist() == [5, 30, 42, 54, 60, 95]
     assert not laid.whole and (np.diff(laid.bucket) >= 0).all()
@@ -131,10 +131,10 @@ FAR = 4_000
 """Events between what belongs together: far more than four usual durations."""
 
 
-def filled(*told):
+def filled(*txns):
     """The transactions at their places (process, invocation, completion or None, micro-operations), amid a short one of
     its own list every ten events."""
-    history = [Txn(process, "ok" if end else "info", begin, end, mops) for process, begin, end, mops in told]
+    history = [Txn(process, "ok" if end else "info", begin, end, mops) for process, begin, end, mops in txns]
     last = max(txn.complete or txn.invoke for txn in history)
     taken = {event for txn in history for event in (txn.invoke, txn.complete)}
     for begin in range(2, last, 10):
