@@ -8,10 +8,11 @@ others, and what a session writes comes in the order that its client chose: `mon
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from checkers.engines.api import Engine, any_succeeded
 from checkers.engines.grouped import SLICES, judge_mops
+from checkers.explain.conclude import Steps
 from checkers.explain.speaker import Speaker
 from checkers.findings import Finding, Findings, Key
 from checkers.options import CheckOptions
@@ -90,8 +91,6 @@ def judge_session_model(model: str, reading: Reading, source: Source, engine: En
         return judge_quorum(model, reading, source, engine, options)
     return Verdict("unknown", model, engine=engine.name, reason=_BY_CLIENTS)
 
-
-Steps: TypeAlias = tuple[dict[str, Any], ...]
 
 LEVEL_COLUMNS: Final = ("mode", "write_ts", "data_centre", "replicas")
 """Columns of evidence beside those of every model."""
