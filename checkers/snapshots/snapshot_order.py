@@ -125,7 +125,7 @@ class InCells(NamedTuple):
     begin: Ints
 
 
-class Promises(NamedTuple):
+class SnapshotPromises(NamedTuple):
     """By row what an operation promises to those that begin when it is over, and what it must not fall short of."""
 
     invoke: Ints  # the event of its invocation
@@ -152,7 +152,7 @@ def _broken_promises(late, early, promises, code, out):
                 record(out, code, promises.invoke[row], cell, (row, highest, -1, -1))
 
 
-def broken_promises(late: InCells, early: InCells, promises: Promises, code: int, out: Instances) -> None:
+def broken_promises(late: InCells, early: InCells, promises: SnapshotPromises, code: int, out: Instances) -> None:
     """Record by a code the operations `late` (in order of `begin` a cell) that fall short of what one of `early` (in
     order of `end`) promised which was over when they began: commits at or below the T of a read that had been answered
     (LATE_COMMIT), reads that certainly lack a write which completed by then (STALE)."""

@@ -47,7 +47,7 @@ from checkers.snapshots.snapshot_order import (
     LATE_COMMIT,
     STALE,
     InCells,
-    Promises,
+    SnapshotPromises,
     Snapshots,
     broken_promises,
     judge_snapshots,
@@ -247,7 +247,7 @@ class _ReadTable:
         stamp = np.where(self.commits, self.rows["served_ts"], self.until()[self.version])
         time = np.ascontiguousarray(self.rows["requested_ts"])
         # Nothing may be committed at the time of a read either.
-        broken_promises(commits, reads, Promises(invoke, invoke, complete, time, stamp - 1), LATE_COMMIT, out)
+        broken_promises(commits, reads, SnapshotPromises(invoke, invoke, complete, time, stamp - 1), LATE_COMMIT, out)
 
     def judge_bounds(self, out: Instances) -> None:
         horizon = np.where(self.bounded, self.rows["invoke_time"] - np.where(self.bounded, self.rows["bound"], 0), 0)
@@ -256,7 +256,7 @@ class _ReadTable:
         writes = self._sorted(written, self.rows["complete_time"])
         # A write that completed at the horizon itself must be seen.
         times = (horizon + 1, np.ascontiguousarray(self.rows["complete_time"]))
-        broken_promises(reads, writes, Promises(self.rows["invoke"], *times, *self.order), STALE, out)
+        broken_promises(reads, writes, SnapshotPromises(self.rows["invoke"], *times, *self.order), STALE, out)
 
 
 def _matched(

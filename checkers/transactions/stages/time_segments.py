@@ -112,7 +112,7 @@ ByOrders: TypeAlias = dict[int, FoundCycles]
 """What was found by the number of orders besides dependencies (see `cycle_anomalies.core_of`)."""
 
 
-class Segments(NamedTuple):
+class TimeSegments(NamedTuple):
     """Pieces of time in order, which may overlap where `whole` is false, and the bucket that each belongs to."""
 
     low: Any
@@ -121,7 +121,7 @@ class Segments(NamedTuple):
     whole: bool
 
 
-def lay_segments(extents: Any, sizes: Sizes, overlap: int) -> Segments:
+def lay_segments(extents: Any, sizes: Sizes, overlap: int) -> TimeSegments:
     """Merged extents (rows of low, high) cut into pieces where they are too long, dealt to buckets in order."""
     pieces = []
     longest = max(sizes.a_piece, 2 * overlap)
@@ -133,7 +133,7 @@ def lay_segments(extents: Any, sizes: Sizes, overlap: int) -> Segments:
             pieces += [(begin, min(high, begin + longest)) for begin in begins]
     low, high = np.array(pieces, np.int64).reshape(-1, 2).T
     before = np.cumsum(high - low + 1) - (high - low + 1)
-    return Segments(low, high, before // max(1, sizes.a_task), len(pieces) == len(extents))
+    return TimeSegments(low, high, before // max(1, sizes.a_task), len(pieces) == len(extents))
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ class Gatherer:
     """Picklable: the edges of blocks by the buckets of the segments that they touch."""
 
     plan: WindowPlan
-    segments: Segments
+    segments: TimeSegments
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for row in rows_of(batches):
