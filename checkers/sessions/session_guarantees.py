@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from checkers.columns.chains import Chains, chain_of, find_chains, positions
+from checkers.columns.chains import Chains, positions
 from checkers.columns.codes import NEVER, NIL, OK, READ, WRITE, Bools, Ints
 from checkers.columns.dense import together
 from checkers.columns.instances import Instances, make_instances
@@ -34,11 +34,12 @@ from checkers.sessions.session_lists import (
     UNWRITTEN,
     OddRows,
     elements_unwritten,
+    list_rows,
     listed_cells,
     misplaced,
     repeated,
     whole_values,
-    written_over,
+    without_elements,
 )
 from checkers.sessions.session_order import (
     GUARANTEES,
@@ -136,11 +137,9 @@ def read_table(rows: Columns) -> Table:
     """Sort, number versions, and find what is known of their order."""
     rows, cell, begin = sorted_cells(rows)
     cells = len(begin) - 1
-    elements = rows["kind"] == ELEMENT
-    name, place, item = (rows[column][elements] for column in ("chain", "place", "value"))
-    chains = find_chains(cell[elements], name, place, item, cells)
-    if elements.any():
-        rows, cell = selected(rows, ~elements), cell[~elements]
+    chains, kept = without_elements(rows, cell, cells)
+    if not kept.all():
+        rows, cell = selected(rows, kept), cell[kept]
         begin = np.searchsorted(cell, np.arange(cells + 1))
     listed = listed_cells(rows, cell, cells)
     version, count = together([cell, rows["value"]])
@@ -161,15 +160,10 @@ def _order_lists(
         nothing = np.empty(0, np.int64)
         return OddRows(nothing, nothing, nothing, nothing)
     judged[listed[cell]] = False
-    inside = (listed & ~written_over(rows, cell, listed))[cell]
-    empty = np.flatnonzero(inside & (rows["kind"] == READ) & (rows["value"] == NIL))
+    inside, empty, read, fits = list_rows(rows, cell, listed, chains)
     since[empty], settled[empty], judged[empty] = 0, 0, True
-    read = np.flatnonzero(inside & (rows["kind"] == LIST_READ))
-    chain = chain_of(chains, cell[read], rows["chain"][read])
-    length = rows["value"][read]
-    fits = length <= np.where(chain >= 0, chains.common[chain] if len(chains.common) else 0, 0)
     on = read[fits]
-    since[on], settled[on], judged[on] = length[fits], length[fits], True
+    since[on], settled[on], judged[on] = rows["value"][on], rows["value"][on], True
     append = np.flatnonzero(inside & (rows["kind"] == APPEND))
     place = positions(chains, cell[append], rows["value"][append])
     missing = np.where(place > 0, place, NEVER)

@@ -18,11 +18,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from checkers.columns.chains import Chains, chain_of, first_shown
+from checkers.columns.chains import Chains, chain_of, find_chains, first_shown
 from checkers.columns.codes import NEVER, NIL, OK, READ, WRITE, Bools, Ints
 from checkers.columns.dense import together
 from checkers.columns.mops import Columns, key_of
-from checkers.columns.versions import APPEND, LIST_READ
+from checkers.columns.versions import APPEND, ELEMENT, LIST_READ
 from checkers.findings import Findings
 from checkers.sessions.session_order import MONOTONIC_WRITES, READ_YOUR_WRITES, WRITES_FOLLOW_READS, Events
 from checkers.verdict import NO_READS, Validity, reads_of_several, values_of_nobody, writes_of_two_orders
@@ -65,6 +65,33 @@ def written_over(rows: Columns, cell: Ints, listed: Bools) -> Bools:
     over[cell[rows["kind"] == WRITE]] = True
     over &= listed
     return over
+
+
+def without_elements(rows: Columns, cell: Ints, cells: int) -> tuple[Chains, Bools]:
+    """The chains of elements that lists show, and which rows are no elements but operations."""
+    elements = rows["kind"] == ELEMENT
+    name, place, item = (rows[column][elements] for column in ("chain", "place", "value"))
+    return find_chains(cell[elements], name, place, item, cells), ~elements
+
+
+class ListRows(NamedTuple):
+    """Rows of lists that nobody wrote as a whole: by row whether it is of one, the reads of nothing, the reads of
+    elements, and which of these have no more elements than the longest list has in common with them."""
+
+    inside: Bools
+    empty: Ints
+    read: Ints
+    fits: Bools
+
+
+def list_rows(rows: Columns, cell: Ints, listed: Bools, chains: Chains) -> ListRows:
+    """The reads of lists (flags `listed` by cell), and whether their lengths tell what they show."""
+    inside = (listed & ~written_over(rows, cell, listed))[cell]
+    empty = np.flatnonzero(inside & (rows["kind"] == READ) & (rows["value"] == NIL))
+    read = np.flatnonzero(inside & (rows["kind"] == LIST_READ))
+    chain = chain_of(chains, cell[read], rows["chain"][read])
+    common = np.where(chain >= 0, chains.common[chain] if len(chains.common) else 0, 0)
+    return ListRows(inside, empty, read, rows["value"][read] <= common)
 
 
 def whole_values(rows: Columns) -> Bools:

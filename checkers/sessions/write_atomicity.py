@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from checkers.columns.chains import Chains, chain_of, find_chains, positions
+from checkers.columns.chains import Chains, positions
 from checkers.columns.codes import NEVER, NIL, READ, WRITE, Ints
 from checkers.columns.dense import together
 from checkers.columns.instances import Instances, make_instances
@@ -53,11 +53,12 @@ from checkers.sessions.session_lists import (
     UNTIMELY,
     UNWRITTEN,
     elements_unwritten,
+    list_rows,
     listed_cells,
     repeated,
     verdict_of,
     whole_values,
-    written_over,
+    without_elements,
 )
 from checkers.sessions.torn_page_reads import (
     UNCLEAR,
@@ -191,13 +192,9 @@ class _PageTable:
     def of(rows: Columns) -> _PageTable:
         rows, group, begin = sorted_cells(rows, ("table", "partition"))
         cell, cells = together([rows[name] for name in ADDRESS])
-        elements = rows["kind"] == ELEMENT
-        chains = find_chains(
-            cell[elements], rows["chain"][elements], rows["place"][elements], rows["value"][elements], cells
-        )
-        if elements.any():
-            rows = selected(rows, ~elements)
-            group, cell = group[~elements], cell[~elements]
+        chains, kept = without_elements(rows, cell, cells)
+        if not kept.all():
+            rows, group, cell = selected(rows, kept), group[kept], cell[kept]
         version, count = together([cell, rows["value"]])
         versions, timed = ordered_versions(rows, cell, cells, version, count, group)
         fresh = np.ones(len(cell), np.bool_)
@@ -274,13 +271,9 @@ def _on_lists(rows: Columns, cell: Ints, visit: Ints, chains: Chains, listed: np
     if not listed.any():
         nothing = np.empty(0, np.int64)
         return _OnLists(chains, length, place, nothing, nothing)
-    inside = (listed & ~written_over(rows, cell, listed))[cell]
-    length[inside & (rows["kind"] == READ) & (rows["value"] == NIL)] = 0
-    read = np.flatnonzero(inside & (rows["kind"] == LIST_READ))
-    chain = chain_of(chains, cell[read], rows["chain"][read])
-    length[read] = rows["value"][read]
-    off_chain = length[read] > np.where(chain >= 0, chains.common[chain] if len(chains.common) else 0, 0)
-    elsewhere = np.flatnonzero((length >= 0) & np.isin(visit, visit[read[off_chain]]))
+    inside, empty, read, fits = list_rows(rows, cell, listed, chains)
+    length[empty], length[read] = 0, rows["value"][read]
+    elsewhere = np.flatnonzero((length >= 0) & np.isin(visit, visit[read[~fits]]))
     length[elsewhere] = -1
     append = np.flatnonzero(rows["kind"] == APPEND)
     found = positions(chains, cell[append], rows["value"][append])
