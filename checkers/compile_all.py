@@ -84,7 +84,7 @@ def compile_growing() -> int:
     from checkers.compile_cache import compilation_told
     from checkers.linearizability.objects.word_store import intern, make_store
     from checkers.transactions.inference.list_accesses import edge_bound
-    from checkers.transactions.inference.lists import group_accesses
+    from checkers.transactions.inference.list_reader import group_accesses
     from checkers.transactions.inference.prefix_trees import grown_forks, make_forks
 
     told: list[bool] = []

@@ -16,9 +16,9 @@ from checkers.source import Source
 from checkers.transactions.graph.cycle_anomalies import Cycles, find_cycles
 from checkers.transactions.graph.edges import Edges
 from checkers.transactions.inference.list_accesses import CLASSES as LIST_CLASSES
-from checkers.transactions.inference.lists import LIST_APPEND, ListReader
+from checkers.transactions.inference.list_reader import LIST_APPEND, ListReader
 from checkers.transactions.inference.register_accesses import CLASSES as REGISTER_CLASSES
-from checkers.transactions.inference.registers import RW_REGISTER, RegisterReader
+from checkers.transactions.inference.register_reader import RW_REGISTER, RegisterReader
 from checkers.transactions.transaction_mops import Dialect, Txns, read_all, take_all
 from harness.errors import UserError
 

@@ -21,7 +21,7 @@ from checkers.findings import Findings, Key
 from checkers.transactions.graph.edges import Edges
 from checkers.transactions.inference.list_accesses import CLASSES as LIST_CLASSES
 from checkers.transactions.inference.list_accesses import Store, settle
-from checkers.transactions.inference.lists import group_accesses, infer, make_room, no_trunks
+from checkers.transactions.inference.list_reader import group_accesses, infer, make_room, no_trunks
 from checkers.transactions.inference.prefix_trees import (
     ON_TRUNK,
     ObservedLists,
@@ -31,7 +31,7 @@ from checkers.transactions.inference.prefix_trees import (
     observe,
 )
 from checkers.transactions.inference.register_accesses import CLASSES as REGISTER_CLASSES
-from checkers.transactions.inference.registers import group_registers, infer_edges
+from checkers.transactions.inference.register_reader import group_registers, infer_edges
 from checkers.transactions.stages.pieces import (
     FINDINGS,
     TIMED,
@@ -215,7 +215,7 @@ def _rebase(forks, trunk_became, fork_became, key, length, fork):
 
 
 class _Merger:
-    """Puts the lists of several pieces together; see `inference.lists`."""
+    """Puts the lists of several pieces together; see `inference.list_reader`."""
 
     def __init__(self, keys: int) -> None:
         self.trunks = no_trunks(keys)

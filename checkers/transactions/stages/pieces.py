@@ -18,8 +18,8 @@ from checkers.columns.codes import NEVER, Ints
 from checkers.compiled import lean
 from checkers.findings import Findings
 from checkers.source import Source
-from checkers.transactions.inference.lists import ListReader
-from checkers.transactions.inference.registers import RegisterReader
+from checkers.transactions.inference.list_reader import ListReader
+from checkers.transactions.inference.register_reader import RegisterReader
 from checkers.transactions.transaction_findings import OWN, TXN_MODELS, instance_findings
 from checkers.transactions.transaction_mops import COLUMNS, Txns, read_batch, take_all
 from harness.errors import UserError

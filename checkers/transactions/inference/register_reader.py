@@ -10,7 +10,7 @@ from checkers.columns.codes import NIL, OK, READ, WRITE, Codes, Ints
 from checkers.columns.instances import Instances, make_instances
 from checkers.columns.valuemap import make_value_map
 from checkers.transactions.graph.edges import Edges, grown_edges, make_edges, written
-from checkers.transactions.inference.lists import joined_columns, sorted_by_key
+from checkers.transactions.inference.list_reader import joined_columns, sorted_by_key
 from checkers.transactions.inference.register_accesses import (
     CLASSES,
     RegisterAccesses,
