@@ -73,7 +73,9 @@ def judge_source_by_each(
 ) -> list[Verdict]:
     """Judge an opened history by each of several consistency models, of which transactions are looked at only once."""
     if model in _TRANSACTIONS and len(consistencies) > 1:
-        from checkers.transactions.judge import judge_by_each  # the code of a model is loaded once it judges
+        from checkers.transactions.judge_transactions import (
+            judge_by_each,  # the code of a model is loaded once it judges
+        )
 
         begin = time.perf_counter()
         engine.skipped.clear()

@@ -69,7 +69,7 @@ def _split_a_register() -> None:
     from checkers.columns.codes import NIL, WRITE
     from checkers.engines.api import Rows
     from checkers.findings import NO_KEY
-    from checkers.linearizability.registers.split import RegisterSplit
+    from checkers.linearizability.registers.split_registers import RegisterSplit
 
     one = Rows(*(np.array([number]) for number in (0, 0, 1, WRITE, 7, NIL)))
     split = RegisterSplit((NO_KEY,), 1, 1)
@@ -81,9 +81,9 @@ def compile_growing() -> int:
     """Outgrow the room that a search and an inference of lists begin with, which no small history does; how many
     kernels had to be compiled for it."""
     from checkers.compile_cache import compilation_reported
-    from checkers.linearizability.objects.states import intern, make_store
+    from checkers.linearizability.objects.word_store import intern, make_store
     from checkers.transactions.inference.list_accesses import edge_bound
-    from checkers.transactions.inference.lists import group_accesses
+    from checkers.transactions.inference.list_reader import group_accesses
     from checkers.transactions.inference.prefix_trees import grown_forks, make_forks
 
     reports: list[bool] = []

@@ -38,7 +38,7 @@ from checkers.columns.projection import FLAT, Flat, Projection, concatenated, fl
 from checkers.engines.keyed import ROWS_PER_CALL
 from checkers.explain.speaker import about_key
 from checkers.findings import NO_KEY, PRESENCE, Finding, Findings, Key, merged
-from checkers.linearizability.registers.judge import RegisterKernel
+from checkers.linearizability.registers.refute_registers import RegisterKernel
 from checkers.source import KEY_COLUMNS, top_level
 
 OF_SEVERAL: Final = ("scan", "erase")

@@ -30,7 +30,7 @@ from checkers.engines.flows import findings_of
 from checkers.explain.conclude import Say, conclude, whose
 from checkers.explain.speaker import Speaker, listed, opening
 from checkers.findings import NO_KEY, Finding, Findings, counted
-from checkers.linearizability.registers.judge import as_asked, concluded
+from checkers.linearizability.registers.refute_registers import as_asked, concluded
 from checkers.options import CheckOptions, int_setting
 from checkers.source import Source
 from checkers.verdict import Verdict

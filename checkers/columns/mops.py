@@ -56,7 +56,7 @@ def key_of(rows: Columns, row: int) -> Key:
 
 
 FEED_EVENTS: Final = frozenset({"feed-row", "feed-resolved"})
-"""What change feeds told (`snapshots.feed`): nobody's reads and writes."""
+"""What change feeds told (`change_feed`): nobody's reads and writes."""
 
 
 TextCodes: TypeAlias = tuple[tuple[str, ...], Mapping[tuple[str | None, ...], int]]

@@ -70,7 +70,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class KeySplit(Protocol):
-    """How keys are judged whose operations one task does not take (`linearizability.registers.split`); picklable."""
+    """How keys are judged whose operations one task does not take (`split_registers`); picklable."""
 
     def read(self, flat: Flat) -> tuple[Rows, SplitFindings]:
         """What a piece of the history has of these keys, to be gathered by key and value."""

@@ -64,6 +64,24 @@ def explained(
     return by_class
 
 
+Steps: TypeAlias = tuple[dict[str, Any], ...]
+"""Steps of an anomaly, as data; see `Anomaly`."""
+
+
+def explained_in_steps(
+    source: Source, findings: Sequence[Finding], say: Callable[[Speaker, Finding], tuple[str, Steps]]
+) -> dict[str, tuple[Anomaly, ...]]:
+    """Every finding as an anomaly with its operations and the steps that `say` sees in it, by class."""
+    by_class: dict[str, tuple[Anomaly, ...]] = {}
+    speaker = Speaker(source, source.operations([index for finding in findings for index in finding.ops]))
+    for finding in findings:
+        ops = tuple(speaker.rows[index] for index in dict.fromkeys(finding.ops) if index >= 0)
+        message, steps = say(speaker, finding)
+        anomaly = Anomaly(message, source.shown_key(finding.key), ops, steps)
+        by_class[finding.anomaly] = (*by_class.get(finding.anomaly, ()), anomaly)
+    return by_class
+
+
 def thing(speaker: Speaker, kind: str, key: Key) -> str:
     """`the set`, or `the set of key 5` where there are several."""
     return f"the {kind}" if key == NO_KEY else f"the {kind} of {speaker.key(key)}"

@@ -4,7 +4,7 @@ Final reads are those of the phases `final` and `each-node`, or where a history 
 after the last other operation had ended. Of each node and object the last final read counts; nodes that show different
 values diverge. Where a node was asked for an object and never answered, nobody knows what it holds. Lists are compared
 in their order if anything was appended to lists, else as sets. Quorum tables are compared row by row and replica by
-replica (`checkers.quorum.convergence`).
+replica (`checkers.quorum.replica_convergence`).
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from checkers.explain.conclude import conclude, thing, whose
 from checkers.explain.speaker import Speaker, listed
 from checkers.findings import Finding, Findings, earliest, merged
 from checkers.options import CheckOptions
-from checkers.quorum.convergence import judge_replicas
-from checkers.quorum.reading import PHASE_EACH_NODE, PHASE_FINAL, read_quorum_history
+from checkers.quorum.quorum_history import PHASE_EACH_NODE, PHASE_FINAL, read_quorum_history
+from checkers.quorum.replica_convergence import judge_replicas
 from checkers.source import Source
 from checkers.verdict import Verdict
 

@@ -147,15 +147,15 @@ def _digested(module: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 
 def test_the_digest_is_another_for_other_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = code_digest.__wrapped__("checkers.linearizability.objects.explore")
+    before = code_digest.__wrapped__("checkers.linearizability.objects.object_search")
     read = compile_cache._code_and_imports
 
     def changed(name: str) -> tuple[bytes, frozenset[str]]:
         code, imported = read(name)
-        return code + (b"#" if name == "checkers.linearizability.objects.states" else b""), imported
+        return code + (b"#" if name == "checkers.linearizability.objects.word_store" else b""), imported
 
     monkeypatch.setattr(compile_cache, "_code_and_imports", changed)
-    assert code_digest.__wrapped__("checkers.linearizability.objects.explore") != before
+    assert code_digest.__wrapped__("checkers.linearizability.objects.object_search") != before
     assert code_digest.__wrapped__("checkers.columns.graph") == code_digest("checkers.columns.graph")
 
 

@@ -24,7 +24,7 @@ from checkers.engines.local import LocalEngine
 from checkers.made.examples import Example, groups, open_example
 from checkers.models import MODELS
 from checkers.options import CheckOptions
-from checkers.transactions.stages.stretches import Sizes
+from checkers.transactions.stages.time_segments import Sizes
 from checkers.verdict import Validity
 from harness.errors import UserError
 
