@@ -43,7 +43,7 @@ _ROWS_PER_PIECE: Final = 500_000
 _ROWS_PER_BUCKET: Final = 400_000
 
 _EXPANDED: Final = 8
-"""To infer from accesses takes so many times their bytes in the shuffle (`bench/task_memory.py`)."""
+"""To infer from accesses takes so many times their bytes in the shuffle (`python -m bench task_memory`)."""
 
 _ROOM: Final = Room(mop=40)
 """An access takes 34 bytes (`list-append`) or 38 in a shuffle; lists go once a piece and key, not with each read."""
