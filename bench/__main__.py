@@ -49,6 +49,7 @@ CASES: Final[Mapping[str, Case]] = {
     "cost_curves": Case("growth", "CPU time from 10^4 to 10^7 operations against n log n"),
     "growth": Case("growth", "what Spark's driver gets, holds and sends for n and 10 n operations"),
     "growth_local": Case("growth", "processor time of judging n and 10 n operations in one process"),
+    "commands": Case("loading", "`assay` from its start to its end"),
     "compiling": Case("loading", "a first and a second check by each model with nothing compiled"),
     "importers": Case("loading", "foreign histories to columns"),
     "interpreter": Case("operations", "operations a second with a client that does nothing, journal included"),

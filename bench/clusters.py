@@ -292,8 +292,8 @@ def run_figures(*runs: str) -> Iterator[Row]:
         rundir = open_run(Path(run))
         outcome = msgspec.convert(rundir.read_json(rundir.outcome_json), OutcomeRecord)
         set_up_s = sum(end - begin for name, begin, end in outcome.stages if name == "set up") / 1e9
-        yield {"run": run, "what": "set-up", "median_s": round(set_up_s, 2)}
-        yield from ({"run": run, **row} for row in _delays(load_faults(rundir)))
+        yield {"what": "set-up", "median_s": round(set_up_s, 2), "runs": [run]}
+        yield from (row | {"runs": [run]} for row in _delays(load_faults(rundir)))
 
 
 def _delays(faults: Sequence[Fault]) -> Iterator[Row]:

@@ -33,8 +33,8 @@ from growth_histories import KINDS
 Curve: TypeAlias = dict[int, float]
 """CPU seconds by number of operations."""
 
-CURVES: Final[Mapping[str, int]] = {"register": 100, "list-append": 0, "monotonic-reads": 0}
-"""Histories whose curves are drawn, and on how many keys they are (0: more for longer ones)."""
+CURVES: Final[Mapping[str, tuple[int, int]]] = {"register": (100, 1), "list-append": (0, 1), "monotonic-reads": (0, 2)}
+"""Histories whose curves are drawn: on how many keys they are (0: more for longer ones), operations of each unit."""
 
 PICTURE: Final = Path(__file__).parent.parent / "docs" / "cost-curves.png"
 
@@ -72,11 +72,12 @@ def n_log_n(n: int) -> float:
     return n * math.log2(n)
 
 
-def _median_cpu_s(model: str, count: int) -> float:
+def _median_cpu_s(model: str, operations: int) -> float:
+    keys, each = CURVES[model]
     with kept_in(None) as folder:
-        _cpu_s(model, written(model, 10_000, CURVES[model], folder))
-        path = written(model, count, CURVES[model], folder)
-        return statistics.median(_cpu_s(model, path) for _ in range(min(9, max(1, _RUNS_COST // count))))
+        _cpu_s(model, written(model, 10_000, keys, folder))
+        path = written(model, operations // each, keys, folder)
+        return statistics.median(_cpu_s(model, path) for _ in range(min(9, max(1, _RUNS_COST // operations))))
 
 
 def _cpu_s(model: str, path: Path) -> float:
@@ -144,9 +145,9 @@ def _of_driver(place: Path, model: str) -> Row:
     with spent() as took:
         verdict, found = measured(place, model, engine, CheckOptions())
     engine.close()
-    told = {"B": found.told, "closure B": found.closure, "peak MiB": round(found.peak / 2**20, 1)}
+    told = {"B": found.told, "closure B": found.closure, "peak MB": round(found.peak / 1e6, 2)}
     counted = {"read": found.read, "shown": found.shown}
-    return told | {"s": round(took.wall_s, 1)} | counted | {"valid": verdict.valid}
+    return told | {"s": round(took.wall_s, 1), "operations": counted, "valid": verdict.valid}
 
 
 def _of_time(place: Path, model: str) -> Row:

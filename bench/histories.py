@@ -59,7 +59,7 @@ def keys_of(name: str, count: int, keys: int) -> int:
 def title(name: str, count: int, keys: int) -> str:
     """The history in words."""
     keys = keys_of(name, count, keys)
-    return f"{name}, {power(count)} {HISTORIES[name].unit}" + (f", {power(keys)} keys" if keys else "")
+    return f"{name}, {power(count)} {HISTORIES[name].unit}" + (f", {power(keys)} key{'s' * (keys > 1)}" if keys else "")
 
 
 # ---- registers and transactions ----
@@ -205,6 +205,7 @@ HISTORIES: Final[Mapping[str, LargeHistory]] = {
     "isolation": LargeHistory("isolation", "transactions", 50, _transactions),
     "quorum:monotonic-reads": LargeHistory("monotonic-reads", "reads", 4_000, _quorum_pages),
     "quorum:write-atomicity": LargeHistory("write-atomicity", "reads", 4_000, _quorum_pages),
+    "quorum:sessions": LargeHistory("sessions", "reads", 4_000, _quorum_pages),
     "quorum:durable-rows": LargeHistory("durable-rows", "reads", 4_000, _quorum_pages),
     "bank": LargeHistory("bank", "micro-operations", 0, _saved(_bank)),
     "counter": LargeHistory("counter", "operations", 0, _saved(_counter)),

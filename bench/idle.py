@@ -91,7 +91,7 @@ def storm(
     seconds: Annotated[float, "virtual seconds that are looked at after that"] = 120.0,
     every: Annotated[float, "virtual seconds between two looks"] = 15.0,
 ) -> Iterator[Row]:
-    """How many groups have a leader with a lease after one node was away, and how many terms were begun since.
+    """How many groups have a leader with a lease after one node was away, and how many terms a look began.
 
     Each step of a node takes a fixed time of its processor, as it does where many replicas share few cores. While one
     node is stopped its groups are led by others; when it goes on there are elections, and what they cost delays the
@@ -100,8 +100,12 @@ def storm(
     slow = MachineOptions(step_ns=step_us * 1_000)
     with World(1, record_decisions=False, machines={node.node_id: slow for node in NODES}) as world:
         looks = world.run(_storm(Idle(world, tablets, Knobs()), pause, seconds, every))
-    what = {"tablets": str(tablets), "step": f"{step_us / 1e3:g} ms"}
-    yield from (what | look for look in looks)
+    seen = {
+        f"{when}_{what}": figure
+        for when, look in (("first_look", looks[0]), ("last_look", looks[-1]))
+        for what, figure in look.items()
+    }
+    yield {"tablets": str(tablets), "step": f"{step_us / 1e3:g} ms", **seen, "looks": looks}
 
 
 async def _storm(idle: Idle, pause_s: float, seconds: float, every_s: float) -> list[Row]:
@@ -117,8 +121,8 @@ async def _storm(idle: Idle, pause_s: float, seconds: float, every_s: float) -> 
     while clock.monotonic_ns() - began_ns < seconds * 1e9:
         await clock.sleep(every_s)
         leased, terms = await _state(idle)
-        after_s = (clock.monotonic_ns() - began_ns) / 1e9
-        looks.append({"after": f"{after_s:.0f} s", "leased": leased, "terms": terms - before})
+        after_s = round((clock.monotonic_ns() - began_ns) / 1e9, 1)
+        looks.append({"after_s": after_s, "leased": leased, "terms": terms - before})
         before = terms
     return looks
 

@@ -75,7 +75,7 @@ def _judged(names: Sequence[str], count: int, keys: int, engine: str, folder: Pa
                 "CPU_s": round(took.cpu_s, 2),
                 "judging_s": round(verdict.seconds, 2),
             }
-            speed = {"per_s": round(count / took.wall_s), "peak_GiB": peak.gib}
+            speed = {"M_per_s": round(count / took.wall_s / 1e6, 2), "peak_GiB": peak.gib}
             told = {"valid": expected(verdict), "details": msgspec.to_builtins(verdict.details)}
             yield {"history": title(name, count, keys), "engine": engine, **figures, **speed, **told}
 
@@ -105,7 +105,7 @@ def isolation(
             parquet, text = Path(folder, f"{count}.parquet"), Path(folder, f"{count}.txt")
             write_transaction_history(shape, parquet)
             write_text(transactions(shape), text)
-            rows = [_level(path, level) for path in (parquet, text) for level in LEVELS]
+            rows = [{"level": level, **_level(parquet, level), **_level(text, level)} for level in LEVELS]
     yield from rows  # those of the second round: the first compiled kernels and loaded modules
 
 
@@ -113,7 +113,8 @@ def _level(path: Path, level: str) -> Row:
     with peak_memory() as peak, spent() as took:
         verdict = check(path, "isolation", engine="local", options=CheckOptions(consistency=level))
     figures = {"CPU_s": round(took.cpu_s, 2), "judging_s": round(verdict.seconds, 2), "peak_GiB": peak.gib}
-    return {"level": level, "format": path.suffix[1:], **figures, "valid": expected(verdict)}
+    figures |= {"valid": expected(verdict)}
+    return {f"{path.suffix[1:]}_{name}": figure for name, figure in figures.items()}
 
 
 def write_text(told: Transactions, path: Path) -> None:
@@ -155,7 +156,7 @@ def cores(
                 if any(verdict != first for verdict, _, _ in told):
                     sys.exit(f"{name}: on {number} cores the verdict is another one")
                 seconds, used = (round(statistics.median(each), 2) for each in list(zip(*told, strict=True))[1:])
-                row |= {f"{number}_cores_s": seconds, f"{number}_cores_CPU_s": used}
+                row |= {f"s_on_{number}": seconds, f"CPU_s_on_{number}": used}
             yield row
 
 

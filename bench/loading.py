@@ -24,6 +24,30 @@ from checkers.made.registers import RegisterShape, register_batches
 from checkers.made.transactions import TxnShape, txn_batches
 from checkers.models import MODELS
 
+# ---- whole commands ----
+
+COMMANDS: Final = (
+    f"check {EXAMPLES}/register/read-before-write.edn --model register",
+    "run register --time-limit 1 --seed 1 --store FOLDER/store",
+    "run register --time-limit 1 --seeds 1..21 --store FOLDER/store",
+    "generate register --to FOLDER/h.parquet --operations 1000000 --keys 1000",
+    "generate list-append --to FOLDER/h.parquet --operations 200000",
+    "generate list-append --to FOLDER/h.parquet --operations 1000000",
+    "generate queue --to FOLDER/h.parquet --operations 50000 --keys 100",
+)
+
+
+def commands(times: int = 11) -> Iterator[Row]:
+    """`assay` from its start to its end, kernels and bytecode cached: medians of seconds and of CPU seconds."""
+    for command in COMMANDS:
+        took = []
+        for _ in range(times + 1):  # the first fills caches
+            with kept_in(None) as folder:
+                took.append(_timed(("assay.cli", *command.replace("FOLDER", str(folder)).split()), None))
+        figures = {what: statistics.median(each[what] for each in took[1:]) for what in took[0]}
+        yield {"command": f"assay {command.replace('FOLDER/', '')}".replace(f"{EXAMPLES}/", ""), **figures}
+
+
 # ---- nothing compiled ----
 
 
@@ -52,14 +76,15 @@ def _compiled(times: int, *command: str | Path) -> Row:
     return seconds | counted | {"several_times": [name for name, count in kernels.items() if count > 1]}
 
 
-def _timed(command: Sequence[str | Path], cache: Path) -> dict[str, float]:
-    """CPU seconds of a process and all that it starts, and seconds on the clock."""
-    setting, before = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}, _cpu_s(resource.RUSAGE_CHILDREN)
+def _timed(command: Sequence[str | Path], cache: Path | None) -> dict[str, float]:
+    """CPU seconds of a process and all that it starts, and seconds on the clock; `cache`: kernels are kept there."""
+    setting = os.environ | ({"NUMBA_CACHE_DIR": str(cache)} if cache else {})
+    before = _cpu_s(resource.RUSAGE_CHILDREN)
     with spent() as took:
         ended = subprocess.run([sys.executable, "-m", *command], env=setting, capture_output=True, check=False)
     if ended.returncode not in (0, 1, 2) or b"Traceback" in ended.stderr:  # valid, invalid, unknown; 1 is Python's too
         sys.exit(ended.stderr.decode())
-    return {"CPU_s": round(_cpu_s(resource.RUSAGE_CHILDREN) - before, 1), "s": round(took.wall_s, 1)}
+    return {"CPU_s": round(_cpu_s(resource.RUSAGE_CHILDREN) - before, 2), "s": round(took.wall_s, 2)}
 
 
 def _cpu_s(whose: int) -> float:

@@ -39,7 +39,7 @@ def memory(
     *histories: str,
     count: Count = 1_000_000,
     keys: Keys = 0,
-    cores: Annotated[int | None, "how many cores judge, else all"] = None,
+    cores: Annotated[Sequence[int], "how many cores judge"] = (1, 2),
     folder: Folder = None,
 ) -> Iterator[Row]:
     """The most that the process holds above what it held when it began, and the Arrow bytes of what it is given.
@@ -49,16 +49,20 @@ def memory(
     with kept_in(folder) as place:
         for name in chosen(histories or FEW, HISTORIES):
             paths = written(name, SMALL, 0, place), written(name, count, keys, place)
-            yield {"history": title(name, count, keys), **apart("spawn", _peak, name, *paths, cores)}
+            row: Row = {"history": title(name, count, keys)}
+            for number in cores:
+                read, grown = apart("spawn", _peak, name, *paths, number)
+                row |= {"columns_MB": round(read / 1e6, 1), f"peak_MB_on_{number}": round(grown / 1e6, 1)}
+                row[f"times_on_{number}"] = round(grown / read, 2)
+            yield row
 
 
-def _peak(name: str, small: Path, large: Path, cores: int | None) -> Row:
+def _peak(name: str, small: Path, large: Path, cores: int) -> tuple[int, int]:
+    """Bytes that were read, and how far above what it held the process rose."""
     _judge_metered(name, small, cores)
     before = forget_peak()
     read = _judge_metered(name, large, cores)
-    grown = status_bytes("VmHWM") - before
-    figures = {"columns_MB": read, "peak_MB": grown, "held_before_MB": before}
-    return {**{what: round(bytes_ / 1e6, 1) for what, bytes_ in figures.items()}, "times": round(grown / read, 2)}
+    return read, status_bytes("VmHWM") - before
 
 
 class Metered(Source):
@@ -87,7 +91,7 @@ class Metered(Source):
 READ: dict[tuple[str, ...], int] = {}
 
 
-def _judge_metered(name: str, path: Path, cores: int | None) -> int:
+def _judge_metered(name: str, path: Path, cores: int) -> int:
     """How many bytes were read for it."""
     READ.clear()
     source = Metered(path, "parquet", pq.read_metadata(path).num_rows, saved=open_saved(path))

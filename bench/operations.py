@@ -103,12 +103,17 @@ async def _work(database: SimDatabase, clock: Clock, process: int, until_ns: int
 
 def simulator(seconds: Annotated[float, "virtual seconds of the closed loop"] = 20.0) -> Iterator[Row]:
     """Operations a CPU-second of 3 masters and 5 tablet servers, starting up included, and speed against real time."""
-    for load, lasts_s, rate_hz in (("10 clients in a closed loop", seconds, 0), ("100 a second", 3 * seconds, 100)):
+    for rate_hz, lasts_s in ((0.0, seconds), (100.0, 3 * seconds)):
         with spent() as took:
             ops, world = simulated(lambda world, database: _loaded(world, database, lasts_s, rate_hz))  # noqa: B023
         virtual_s, cpu_s = world.loop.time(), took.cpu_s
         figures = {"ops": ops, "virtual_s": round(virtual_s, 1), "CPU_s": round(cpu_s, 2)}
-        yield {"load": load, **figures, "ops_per_CPU_s": round(ops / cpu_s), "real_time": round(virtual_s / cpu_s, 1)}
+        speeds = {"ops_per_CPU_s": round(ops / cpu_s), "times_real_time": round(virtual_s / cpu_s, 1)}
+        yield {"clients": _clients(rate_hz), **figures, **speeds}
+
+
+def _clients(rate_hz: float) -> str:
+    return f"{CLIENTS}, {rate_hz:g} operations a second" if rate_hz else f"{CLIENTS} in a closed loop"
 
 
 async def _loaded(world: World, database: SimDatabase, seconds: float, rate_hz: float) -> tuple[int, World]:
@@ -212,14 +217,14 @@ def counts(
 
     A virtual second in a closed loop takes about a minute where bytecodes are counted.
     """
-    costs = count(seconds, rate, COUNTED["calls" if calls else "bytecodes"])
-    load, what = f"{rate:g} a second" if rate else "10 clients in a closed loop", "calls" if calls else "bytecodes"
+    what = "calls" if calls else "bytecodes"
+    costs = count(seconds, rate, COUNTED[what])
     per_op = {what if name == "counted" else name: each for name, each in costs.per_op().items()}
     most = [
         f"{number / costs.ops:.1f} {code.co_filename}:{code.co_firstlineno} {code.co_qualname}"
         for code, number in costs.by_code.most_common(top)
     ]
-    yield {"load": load, "ops": costs.ops, **per_op, "most": most}
+    yield {"clients": _clients(rate), "ops": costs.ops, **per_op, "most": most}
 
 
 COUNTED: Final = {"calls": calls, "bytecodes": bytecodes}

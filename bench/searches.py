@@ -53,8 +53,8 @@ def kernel(count: Count = 1_000_000) -> Iterator[Row]:
     for keys, clients in ((count // 100, 10), (1, 10), (1, 50)):
         many = count if keys > 1 else count // 10
         seconds = _judged(kernel, repeated_values(many, keys, clients))
-        what = f"search, 5 values, {power(many)} operations, {power(keys)} keys, {clients} clients"
-        yield {"what": what, "s": round(seconds, 2), "per_s": round(many / seconds)}
+        what = f"search, 5 values, {power(many)} operations, {power(keys)} key{'s' * (keys > 1)}, {clients} clients"
+        yield {"what": what, "s": round(seconds, 2), "M_per_s": round(many / seconds / 1e6, 2)}
 
 
 def _by_zones(kernel: RegisterKernel, count: int, keys: int) -> Row:
@@ -70,7 +70,7 @@ def _by_zones(kernel: RegisterKernel, count: int, keys: int) -> Row:
         times.append(grouping.wall_s + _judged(kernel, keyed))
     seconds = statistics.median(times[1:])
     what = f"zones, {power(count)} operations, {keys} keys"
-    return {"what": what, "s": round(seconds, 2), "per_s": round(count / seconds)}
+    return {"what": what, "s": round(seconds, 2), "M_per_s": round(count / seconds / 1e6, 2)}
 
 
 def _judged(kernel: RegisterKernel, keyed: KeyedOps) -> float:

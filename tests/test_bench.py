@@ -15,21 +15,21 @@ from bench.measure import Row, mark, power, updated
 
 SMALLEST = [
     ("judge --count 2000", r'(?s)"set-full, 2 000 shown elements".*"valid": true'),
-    ("isolation --events 1600 --keys 50", r'"level": "causal", "format": "txt", .*"valid": true'),
-    ("cores register --count 1000 --turns 1", r'"register, 1 000 operations, 1 keys", .*"2_cores_s": [\d.]+'),
-    ("kernel --count 2000", r'(?s)"zones, 2 000 operations.*"search, 5 values, 200 operations, 1 keys, 50 clients"'),
-    ("memory register --count 1000", r'"peak_MB": [\d.]+, .*"times": [\d.]+'),
+    ("isolation --events 1600 --keys 50", r'"level": "causal", "parquet_CPU_s": [\d.]+, .*"txt_valid": true'),
+    ("cores register --count 1000 --turns 1", r'"register, 1 000 operations, 1 key", .*"s_on_2": [\d.]+'),
+    ("kernel --count 2000", r'(?s)"zones, 2 000 operations.*"search, 5 values, 200 operations, 1 key, 50 clients"'),
+    ("memory register --count 1000", r'"peak_MB_on_2": [\d.]+, "times_on_2": [\d.]+'),
     ("task_memory register --operations 1000", r'"shuffled_B": [1-9]\d*, "judged_B": [1-9]'),
     ("cost_curves register --most 10000 --plot FOLDER/curve.png", r'"operations": "10\^4", "register_CPU_s": [\d.]+'),
     ("growth_local register --operations 1000", r'"10\^4: CPU s": [\d.]+, "10\^4: valid": false'),
     ("importers --megabytes 0.02 --runs 1", r'"register.jepsen-log", .*"to_Parquet_MB_per_CPU_s": [\d.]+'),
     ("interpreter --ops 200 --concurrency 5", r'"ops": 200, .*"ops_per_s": [1-9]'),
-    ("simulator --seconds 0.2", r'"load": "100 a second", "ops": [1-9]'),
+    ("simulator --seconds 0.2", r'"clients": "10, 100 operations a second", "ops": [1-9]'),
     ("counts --seconds 0.02 --top 1", r'"bytecodes": [1-9].*"most": \["[1-9]'),
     ("failover --kills 1 --plot FOLDER/curve.png", r'(?s)"simulator", "kills": 1, .*"simulator, idle'),
     ("master_failover --kills 1", r'"simulator", "kills": 1, "median_s": [\d.]+'),
     ("idle --tablets 2 --seconds 1", r'"from node to node, groups quiescent", "cores_a_node": [\d.]+'),
-    ("storm --tablets 3 --seconds 3 --every 3", r'"leased": 3'),
+    ("storm --tablets 3 --seconds 3 --every 3", r'"last_look_leased": 3'),
     ("masters --tablets 10 --catalog 50", r'"a table of 10 tablets in one batch, B", "figure": [1-9]'),
     (
         "node_log --virtual-s 0.05 --seconds 0",
@@ -44,6 +44,7 @@ SMALLEST = [
 """What each is called with, and what it has to print."""
 
 ELSEWHERE = {
+    "commands": "makes long histories, again and again",
     "compiling": "compiles all that a model needs",
     "docker_throughput": "in containers",
     "growth": "starts Spark; measured by `tests/checkers/growth.py`, as the tests of growth are",
