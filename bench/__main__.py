@@ -130,7 +130,7 @@ def _parameters(function: Benchmark) -> Iterable[inspect.Parameter]:
 def _parser(name: str, function: Benchmark) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"python -m bench {name}",
-        description=function.__doc__,
+        description=inspect.getdoc(function),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--write", action="store_true", help="write figures to the documents' tables")

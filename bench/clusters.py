@@ -211,7 +211,7 @@ def probes(
 
     Looks are at the network (as for partitions), at all processes (kills, pauses), at all statuses (clocks,
     membership), and at the packets of some links. Each lap with probes is compared with the mean of those before and
-    after it. Waiting hides what is costly where the machine has room, so processor time is told as well.
+    after it. Waiting hides what is costly where the machine has room, so processor time counts as well.
     """
     laps: list[tuple[float, float]] = []
     rounds: list[float] = []
@@ -286,7 +286,7 @@ def run_figures(*runs: str) -> Iterator[Row]:
     """Of saved runs (of one that is made in containers, if none is named): seconds of set-up, and until faults showed.
 
     For each kind of fault, of those that were observed, the seconds from the request to the look that saw it, median
-    and longest. A look counts from where it began: no more is told than it took.
+    and longest. A look counts from where it began: no more is said than it took.
     """
     for run in runs or (_made(),):
         rundir = open_run(Path(run))

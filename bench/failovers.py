@@ -33,7 +33,7 @@ Curves: TypeAlias = Mapping[str, list[float]]
 """Seconds of each fail-over, by where it was measured."""
 
 KillCount: TypeAlias = Annotated[int, "in the simulator; 0: none"]
-Docker: TypeAlias = Annotated[int, "so many in containers too"]
+Docker: TypeAlias = Annotated[int, "how many in containers too"]
 Plot: TypeAlias = Annotated[Path | None, "write a picture of the distributions there"]
 
 

@@ -39,9 +39,9 @@ CURVES: Final[Mapping[str, tuple[int, int]]] = {"register": (100, 1), "list-appe
 PICTURE: Final = Path(__file__).parent.parent / "docs" / "cost-curves.png"
 
 _RUNS_COST: Final = 1_000_000
-"""A history is judged so often that all its runs together have about so many operations, at least once, at most 9."""
+"""A history is judged so often that all its runs together have about as many operations, at least once, at most 9."""
 
-Models: TypeAlias = Annotated[str, "all, if none is named"]
+Models: TypeAlias = Annotated[str, "registers, if none is named"]
 Share: TypeAlias = Annotated[float, "of operations with an anomaly"]
 PartRows: TypeAlias = Annotated[int, "operations of a part"]
 
@@ -128,7 +128,7 @@ def growth_local(
 def _grown(
     models: Sequence[str], operations: int, share: float, part_rows: int, look: Callable[[Path, str], Row]
 ) -> Iterator[Row]:
-    for model in chosen(models, KINDS):
+    for model in chosen(models or ("register",), KINDS):
         row: Row = {"model": model, "anomalies": f"{share:.1%}"}
         for size in (1_000, operations, 10 * operations):
             with kept_in(None) as folder:
@@ -145,9 +145,9 @@ def _of_driver(place: Path, model: str) -> Row:
     with spent() as took:
         verdict, found = measured(place, model, engine, CheckOptions())
     engine.close()
-    told = {"B": found.told, "closure B": found.closure, "peak MB": round(found.peak / 1e6, 2)}
+    figures = {"B": found.told, "closure B": found.closure, "peak MB": round(found.peak / 1e6, 2)}
     counted = {"read": found.read, "shown": found.shown}
-    return told | {"s": round(took.wall_s, 1), "operations": counted, "valid": verdict.valid}
+    return figures | {"s": round(took.wall_s, 1), "operations": counted, "valid": verdict.valid}
 
 
 def _of_time(place: Path, model: str) -> Row:

@@ -28,7 +28,7 @@ WARM: Final = 1_000
 
 
 class LargeHistory(NamedTuple):
-    """`write` makes it of so many of its `unit`, on so many keys: unless told, one for each `per_key` (0: no keys)."""
+    """`write` makes it of a number of its `unit`, on a number of keys: by default one for each `per_key` (0: none)."""
 
     model: str
     unit: str
@@ -42,7 +42,7 @@ class LargeHistory(NamedTuple):
 
 
 def written(name: str, count: int, keys: int, folder: Path) -> Path:
-    """The history of that name and size (0 keys: as many as it has unless told), which is made if it is not there."""
+    """The history of that name and size (0 keys: as many as it has by default), which is made if it is not there."""
     keys = keys_of(name, count, keys)
     path = folder / f"{name.replace(':', '-')}-{count}-{keys}.parquet"
     if not path.exists():
@@ -124,19 +124,19 @@ class JepsenOperations(NamedTuple):
     lists: Sequence[list[int] | None] | None = None
 
 
-def _table(told: JepsenOperations) -> pa.Table:
-    rows, size = len(told.fs), len(told.mop)
+def _table(made: JepsenOperations) -> pa.Table:
+    rows, size = len(made.fs), len(made.mop)
     fields = {
-        "f": pa.array(told.mop),
-        "partition": pa.array(np.zeros(size, np.int64) if told.partition is None else told.partition),
-        "value": pa.array(told.value, pa.int64()),
+        "f": pa.array(made.mop),
+        "partition": pa.array(np.zeros(size, np.int64) if made.partition is None else made.partition),
+        "value": pa.array(made.value, pa.int64()),
         "expected": pa.nulls(size, pa.int64()),
-        "values": pa.array(told.lists or [None] * size, pa.list_(pa.int64())),
+        "values": pa.array(made.lists or [None] * size, pa.list_(pa.int64())),
     }
     zeros = pa.array(np.zeros(size, np.int32))
     columns = [fields[f.name] if f.name in fields else zeros.cast(f.type) for f in MOP]
     structs = pa.StructArray.from_arrays(columns, fields=list(MOP))
-    offsets = pa.array((np.arange(rows + 1) * told.each).astype(np.int32))
+    offsets = pa.array((np.arange(rows + 1) * made.each).astype(np.int32))
     index = np.arange(rows)
     known = {
         "op": index,
@@ -146,7 +146,7 @@ def _table(told: JepsenOperations) -> pa.Table:
         "complete_time": 2 * index + 1,
         "process": np.zeros(rows, np.int64),
         "type": ["ok"] * rows,
-        "f": told.fs,
+        "f": made.fs,
         "mops": pa.ListArray.from_arrays(offsets, structs, type=pa.list_(MOP)),
     }
     every = [known[f.name] if f.name in known else pa.nulls(rows, f.type) for f in SCHEMA]
@@ -177,7 +177,7 @@ def _unique_ids(count: int) -> JepsenOperations:
 
 
 def _set(count: int) -> JepsenOperations:
-    """A set of so many elements that SET_READS reads show about `count` of them in all."""
+    """A set whose elements SET_READS reads show, about `count` times in all."""
     every = max(SET_READS, 2 * count // SET_READS) // SET_READS
     fs = (["add"] * every + ["read"]) * SET_READS
     lists, values, element = [], [], 0

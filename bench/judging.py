@@ -41,7 +41,7 @@ FEW: Final = (
 """Whose memory and use of cores is measured where no history is named."""
 
 Count: TypeAlias = Annotated[int, "how long each history is"]
-Keys: TypeAlias = Annotated[int, "on how many keys; 0: as many as the history has unless told"]
+Keys: TypeAlias = Annotated[int, "on how many keys; 0: as many as the history has by default"]
 Folder: TypeAlias = Annotated[Path | None, "where histories are kept between runs"]
 
 
@@ -76,8 +76,8 @@ def _judged(names: Sequence[str], count: int, keys: int, engine: str, folder: Pa
                 "judging_s": round(verdict.seconds, 2),
             }
             speed = {"M_per_s": round(count / took.wall_s / 1e6, 2), "peak_GiB": peak.gib}
-            told = {"valid": expected(verdict), "details": msgspec.to_builtins(verdict.details)}
-            yield {"history": title(name, count, keys), "engine": engine, **figures, **speed, **told}
+            said = {"valid": expected(verdict), "details": msgspec.to_builtins(verdict.details)}
+            yield {"history": title(name, count, keys), "engine": engine, **figures, **speed, **said}
 
 
 def expected(verdict: Verdict) -> bool:
@@ -117,18 +117,18 @@ def _level(path: Path, level: str) -> Row:
     return {f"{path.suffix[1:]}_{name}": figure for name, figure in figures.items()}
 
 
-def write_text(told: Transactions, path: Path) -> None:
+def write_text(history: Transactions, path: Path) -> None:
     """The history in AWDIT's words: a session after the other, each with its transactions in their order."""
-    begin = np.concatenate(([0], np.cumsum(told.sizes)))
+    begin = np.concatenate(([0], np.cumsum(history.sizes)))
     lines = [
         f"{'w' if write else 'r'} {key} {value}"
-        for write, key, value in zip(told.write.tolist(), told.key.tolist(), told.value.tolist(), strict=True)
+        for write, key, value in zip(history.write.tolist(), history.key.tolist(), history.value.tolist(), strict=True)
     ]
     with path.open("w") as file:
-        for session in np.unique(told.session).tolist():
+        for session in np.unique(history.session).tolist():
             if session:
                 file.write("=====\n")
-            inside = np.flatnonzero(told.session == session).tolist()
+            inside = np.flatnonzero(history.session == session).tolist()
             file.write("\n-----\n".join("\n".join(lines[begin[each] : begin[each + 1]]) for each in inside) + "\n")
 
 
@@ -152,10 +152,10 @@ def cores(
             first, _, _ = _on_cores(name, path, cores[0])
             times = in_turns(cores, turns, lambda count, _: _on_cores(name, path, count))  # noqa: B023
             row: Row = {"history": title(name, count, keys)}
-            for number, told in times.items():
-                if any(verdict != first for verdict, _, _ in told):
+            for number, found in times.items():
+                if any(verdict != first for verdict, _, _ in found):
                     sys.exit(f"{name}: on {number} cores the verdict is another one")
-                seconds, used = (round(statistics.median(each), 2) for each in list(zip(*told, strict=True))[1:])
+                seconds, used = (round(statistics.median(each), 2) for each in list(zip(*found, strict=True))[1:])
                 row |= {f"s_on_{number}": seconds, f"CPU_s_on_{number}": used}
             yield row
 
@@ -202,5 +202,5 @@ def _checked_on(cluster: Cluster, archive: Path, path: Path, model: str) -> Row:
     command = [sys.executable, "-m", "assay.cli", "check", str(path), "--model", model, "--json", *where]
     scratch = os.environ | {"TMPDIR": str(cluster.lent)}
     with peak_memory() as peak, spent() as took:
-        told = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=scratch).stdout
-    return {"s": round(took.wall_s, 1), "peak_GiB": peak.gib, "valid": json.loads(told.splitlines()[-1])["valid"]}
+        printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=scratch).stdout
+    return {"s": round(took.wall_s, 1), "peak_GiB": peak.gib, "valid": json.loads(printed.splitlines()[-1])["valid"]}

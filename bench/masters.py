@@ -170,7 +170,7 @@ def beat(server: Replica, reports: tuple[TabletReport, ...]) -> Heartbeat:
 
 
 def whole(tablets: int) -> tuple[Catalog, list[TabletRecord]]:
-    """A catalog of so many tablets, in tables of a thousand."""
+    """A catalog of that size, in tables of a thousand tablets."""
     catalog, entropy, all_tablets = Catalog(), Random(1), []
     for number in range(max(1, tablets // TABLETS_OF_A_TABLE)):
         table, made = table_of(min(tablets, TABLETS_OF_A_TABLE), entropy, f"people{number}")
@@ -233,7 +233,7 @@ def _restored(parts: Sequence[bytes]) -> Catalog:
 
 
 def heartbeats(tablets: int, rounds: int = 200) -> dict[str, float]:
-    """Microseconds of a master for one heartbeat with a full report of so many tablets, and for one with none."""
+    """Microseconds of a master for one heartbeat with a full report, and for one with none."""
     catalog, records = whole(tablets)
     reports = reports_of(SERVERS[0], [_at(record, SERVERS[0]) for record in records])
     with World(1) as world:
@@ -251,12 +251,12 @@ def _heartbeat_costs(
 ) -> Iterator[tuple[str, float]]:
     ports = world.harness_ports("m1")
     full, none = f"a heartbeat with a full report of {len(reports)} tablets", "a heartbeat with none"
-    for name, leads, told in (
+    for name, leads, some in (
         (f"{full}, a follower, us", False, reports),
         (f"{none}, a follower, us", False, ()),
         (f"{full}, the leader, us", True, reports),
     ):
-        manager, request = manager_of(ports, catalog, leads), beat(SERVERS[0], told)
+        manager, request = manager_of(ports, catalog, leads), beat(SERVERS[0], some)
         took_ms, _ = _timed(lambda: world.run(_all_heard(manager, [request] * rounds)))  # noqa: B023
         manager.close()
         yield name, round(1e3 * took_ms / rounds, 1)

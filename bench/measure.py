@@ -161,7 +161,7 @@ def _text(path: Path) -> str:
         return ""
 
 
-def apart(how: Literal["fork", "spawn"], work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+def in_a_process(how: Literal["fork", "spawn"], work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """What it returns in a process of its own: `fork` has what this one loaded and compiled, `spawn` begins anew."""
     with ProcessPoolExecutor(1, multiprocessing.get_context(how)) as pool:
         return pool.submit(work, *args, **kwargs).result()
@@ -206,8 +206,8 @@ def updated(text: str, name: str, rows: Sequence[Row]) -> str:
     names = next(at for at, value in enumerate(rows[0].values()) if not isinstance(value, str))
     cells = _read(lines[:length], names)
     for row in rows:
-        told = {_words(column): _cell(value) for column, value in row.items() if not isinstance(value, _NO_CELLS)}
-        cells.setdefault(tuple(list(told.values())[:names]), {}).update(told)
+        figures = {_words(column): _cell(value) for column, value in row.items() if not isinstance(value, _NO_CELLS)}
+        cells.setdefault(tuple(list(figures.values())[:names]), {}).update(figures)
     return f"{before}{mark(name)}\n{_drawn(list(cells.values()))}{''.join(lines[length:])}"
 
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from bench.histories import HISTORIES, title, written
 from bench.judging import FEW, Count, Folder, Keys, expected, kept_in
-from bench.measure import Row, apart, chosen, forget_peak, status_bytes
+from bench.measure import Row, chosen, forget_peak, in_a_process, status_bytes
 from checkers.api import judge_source
 from checkers.engines import flows, grouped, keyed
 from checkers.engines.local import LocalEngine
@@ -51,7 +51,7 @@ def memory(
             paths = written(name, SMALL, 0, place), written(name, count, keys, place)
             row: Row = {"history": title(name, count, keys)}
             for number in cores:
-                read, grown = apart("spawn", _peak, name, *paths, number)
+                read, grown = in_a_process("spawn", _peak, name, *paths, number)
                 row |= {"columns_MB": round(read / 1e6, 1), f"peak_MB_on_{number}": round(grown / 1e6, 1)}
                 row[f"times_on_{number}"] = round(grown / read, 2)
             yield row
@@ -107,7 +107,7 @@ def task_memory(
 ) -> Iterator[Row]:
     """Bytes of the shuffle for an operation, and with the most that the process then holds above what it held before.
 
-    What is judged expands so many times, which the model's `expanded` (`shuffle.EXPANDED`, if it names none) has to
+    What is judged expands by a factor, which the model's `expanded` (`shuffle.EXPANDED`, if it names none) has to
     cover. The whole history is one bucket here.
     """
     for model in chosen(models or [model for model in BASES if model not in OTHERWISE], BASES):
@@ -115,7 +115,7 @@ def task_memory(
             paths = folder / "small.parquet", folder / "large.parquet"
             for path, size in zip(paths, (1_000, operations), strict=True):
                 write_made(MadeHistory(model, size, keys=keys if BASES[model].keys_are else None), path)
-            yield {"model": model, **apart("spawn", _task, model, *paths)}
+            yield {"model": model, **in_a_process("spawn", _task, model, *paths)}
 
 
 def _task(model: str, small: Path, large: Path) -> Row:

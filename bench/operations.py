@@ -81,7 +81,7 @@ def _read(context: Context, chance: Chance, count: int) -> Op:
 
 
 async def _load(clock: Clock, database: SimDatabase, seconds: float, rate_hz: float) -> int:
-    """How many operations so many virtual seconds have."""
+    """How many operations are done in that time."""
     pause_s = CLIENTS / rate_hz if rate_hz else 0.0
     until_ns = clock.monotonic_ns() + int(seconds * 1e9)
     return sum(await asyncio.gather(*(_work(database, clock, each, until_ns, pause_s) for each in range(CLIENTS))))
@@ -129,7 +129,7 @@ ByCode: TypeAlias = Counter[CodeType]
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What so many operations took together; `by_code` is what was counted, by the code that did it."""
+    """What operations took together; `by_code` is what was counted, by the code that did it."""
 
     ops: int
     by_code: ByCode
@@ -184,7 +184,7 @@ def calls() -> Iterator[ByCode]:
 
 
 def count(seconds: float, rate_hz: float, counting: Callable[[], AbstractContextManager[ByCode]]) -> Costs:
-    """What so many virtual seconds of load take, on a cluster that is up."""
+    """What virtual seconds of load take, on a cluster that is up."""
     return simulated(lambda world, database: _counted(world, database, seconds, rate_hz, counting))
 
 

@@ -203,7 +203,7 @@ _RATE, _SECONDS = 150.0, 30.0
 
 
 def violations(sizes: BenchSizes) -> list[Row]:
-    """A row for each nemesis and table: runs until so many reads were answered, and what the models refute of them."""
+    """A row for each nemesis and table: runs until enough reads were answered, and what the models refute of them."""
     rows = [
         {"nemesis": nemesis, "table": table} | _until(sizes.of(300, 5_000), nemesis, mix | options)
         for nemesis, mix in FAULTS.items()
@@ -271,7 +271,7 @@ async def _operations(client: QuorumClient, number: int, reads: bool, count: int
 
 
 def speed(sizes: BenchSizes) -> list[Row]:
-    """CPU seconds of the whole simulator for so many writes, then reads, and the median ratio of the pairs."""
+    """CPU time of the whole simulator for a write and a read, and the median ratio of the pairs."""
     load = _Load(sizes.of(200, 2_000))
     found = in_turns(DESIGNS, sizes.of(1, 5), lambda design, pair: simulated(load.run, design, seed=pair))
     return _compared("simulator", found, sizes)
@@ -360,13 +360,13 @@ async def _docker_load(database: SshDatabase, table: str, reads: bool, seconds: 
 
 
 def reconciling(sizes: BenchSizes) -> list[Row]:
-    """CPU seconds of the whole simulator until a replica has so many mutations that it missed, and all know it."""
+    """CPU seconds of the whole simulator until a replica has all mutations that it missed, and all know it."""
     knobs: dict[str, Any] = {"poll_period_ms": 0, "reconcile_period_ms": 5_000}
     return [simulated(_Reconciling(sizes.of(1_000, 100_000)).run, "logged", **knobs)]
 
 
 class _Reconciling:
-    """Two replicas have so many mutations that the third lacks."""
+    """Two replicas have mutations that the third lacks."""
 
     def __init__(self, ids: int) -> None:
         self._ids = ids

@@ -12,7 +12,7 @@ import numpy as np
 
 from bench.histories import written
 from bench.judging import Count, kept_in
-from bench.measure import Row, apart, chosen, power, spent
+from bench.measure import Row, chosen, in_a_process, power, spent
 from checkers.api import judge_source
 from checkers.columns.codes import CAS, NIL, READ, WRITE, RegisterColumns
 from checkers.columns.grouping import KeyedOps, group
@@ -109,13 +109,13 @@ def search(*models: str) -> Iterator[Row]:
     """One history of one object a row: processor seconds, and memory above what the process held before.
 
     Histories are valid, or have one answer that can't be. A verdict that contradicts that ends the benchmark; `unknown`
-    is within its rights, and told.
+    is within its rights, and printed.
     """
     for model in chosen(models, MODELS):
         for corrupted in (False, True):
             judge_source(object_source(ObjectShape(model, 200, 5, corrupted=corrupted)), model, LocalEngine())
         for shape in shapes(model):
-            verdict, figures = apart("fork", _searched, shape)
+            verdict, figures = in_a_process("fork", _searched, shape)
             if verdict is shape.corrupted:
                 sys.exit(f"wrong verdict on {shape}")
             size = f"{power(shape.operations)}, {shape.values or 'unique'} values, {shape.info_share:.0%} unknown"

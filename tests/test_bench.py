@@ -64,8 +64,8 @@ def test_a_benchmark_prints_what_it_measured(
     call: str, printed: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(call.replace("FOLDER", str(tmp_path)).split()) == 0
-    told = capfd.readouterr().out
-    assert re.search(printed, told), told
+    out = capfd.readouterr().out
+    assert re.search(printed, out), out
 
 
 def test_every_benchmark_is_run_or_said_not_to_be() -> None:
