@@ -19,7 +19,7 @@ help:
 	@echo "make test-fast    no Docker, no Spark, no whole runs, no thousands of histories"
 	@echo "make lint         ruff, mypy, import-linter"
 	@echo "make format       what ruff can set right"
-	@echo "make bench        benchmarks; prints what it measured"
+	@echo "make bench        benchmarks; prints what it measured (BENCH_ARGS=--write: and writes the documents' tables)"
 	@echo "make torture      long campaigns: every flaw, clean seeds, fresh small histories, exhaustive tests; it goes on"
 	@echo "make doctor       what this machine can do"
 	@echo "make clean        removes .venv and what tools keep"
@@ -63,7 +63,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 bench: $(STAMP)
-	$(BIN)/python -m bench
+	$(BIN)/python -m bench $(BENCH_ARGS)
 
 torture: $(STAMP)
 	$(BIN)/python -m assay.campaign $(TORTURE_ARGS)

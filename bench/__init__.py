@@ -1,1 +1,1 @@
-"""Benchmarks: each prints what it measured, with the machine's size, as one JSON object."""
+"""Benchmarks: each prints what it measured, with the machine's size, as rows of JSON."""

@@ -1,28 +1,32 @@
-"""What large catalogs cost masters: a table of 1 000 tablets made, 10 000 tablets taken up by a leader, full reports.
-
-`--docker` makes the table in containers, timed from the call to its last tablet RUNNING. The rest is one master's own
-work on a group that is only itself, so that nothing else is measured.
-"""
+"""What large catalogs cost masters: their own work on one, a table of 1 000 tablets made, all masters started again."""
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
-import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from functools import partial
 from random import Random
-from typing import Any
+from typing import Annotated, Any, Final
 
 import msgspec
 import uvloop
 
-from bench._measure import machine
-from bench.docker_throughput import node_cpu_s
+from bench.clusters import (
+    Cluster,
+    Masters,
+    TabletServers,
+    containers,
+    in_containers,
+    in_simulator,
+    node_cpu_s,
+    started,
+)
+from bench.measure import Row, report, spent
+from cluster.client.client import ClusterClient
 from cluster.config import Knobs
-from cluster.deploy.database_ssh import SshDatabase
-from cluster.deploy.layout import Layout
+from cluster.deploy.layout import MASTER_ROLE
+from cluster.deploy.readiness import leaders
 from cluster.master.background import scan
 from cluster.master.catalog import Catalog, encode_batch
 from cluster.master.heartbeats import heartbeat
@@ -32,6 +36,7 @@ from cluster.master.records import TableRecord, TabletConfig, TabletRecord, Tabl
 from cluster.master.tservers import ServerMap
 from cluster.raft.types import Configuration, Member
 from cluster.wire.messages import (
+    CATALOG_GROUP,
     Column,
     CreateTableReply,
     GetTableLocations,
@@ -43,19 +48,42 @@ from cluster.wire.messages import (
     encode,
     encode_reports,
 )
-from harness.env.docker.environment import DockerEnvironment
-from harness.ports.api import Ports
+from harness.errors import DefiniteError
+from harness.ports.api import Clock, Ports
 from harness.ports.real.ports import RealClock
 from harness.ports.sim.world import World
 
-COLUMNS = (Column(-1, "k", "int64", nullable=False, key=True), Column(-1, "name", "string"), Column(-1, "age", "int32"))
-SERVERS = tuple(Replica(f"t{number}", f"server{number}.example.org:7050") for number in range(1, 6))
-TABLETS_OF_A_TABLE = 1_000
-READY_S = 60.0
-CALL_S = 30.0
-LOOK_EVERY_S = 0.1
-RUNNING_S = 120.0
-_SNAPSHOT_PART_BYTES = 262_144
+COLUMNS: Final = (
+    Column(-1, "k", "int64", nullable=False, key=True),
+    Column(-1, "name", "string"),
+    Column(-1, "age", "int32"),
+)
+SERVERS: Final = tuple(Replica(f"t{number}", f"server{number}.example.org:7050") for number in range(1, 6))
+TABLETS_OF_A_TABLE: Final = 1_000
+CALL_S: Final = 30.0
+LOOK_EVERY_S: Final = 0.1
+RUNNING_S: Final = 240.0
+SETTLING_S: Final = 3.0
+_SNAPSHOT_PART_BYTES: Final = 262_144
+
+
+def masters(
+    tablets: Annotated[int, "of the table that is made"] = TABLETS_OF_A_TABLE,
+    catalog: Annotated[int, "tablets of the catalog that a leader takes up"] = 10_000,
+    docker: Annotated[bool, "make the table in containers too"] = False,
+    masters: Masters = 3,
+    nodes: TabletServers = 5,
+) -> Iterator[Row]:
+    """A table made, a catalog taken up by a leader, full reports: one master's own work, on a group of only itself.
+
+    With `docker` the table is made in containers, timed from the call to its last tablet RUNNING.
+    """
+    yield {"what": f"a table of {tablets} tablets in one batch, B", "figure": created_bytes(tablets)}
+    for what, figure in (restart(catalog) | heartbeats(tablets)).items():
+        yield {"what": what, "figure": figure}
+    if docker:
+        for what, figure in uvloop.run(_created_in_containers(tablets, masters, nodes)).items():
+            yield {"what": f"{tablets} tablets in containers: {what}", "figure": figure}
 
 
 # ---- records as they are after a while ----
@@ -142,7 +170,7 @@ def beat(server: Replica, reports: tuple[TabletReport, ...]) -> Heartbeat:
 
 
 def whole(tablets: int) -> tuple[Catalog, list[TabletRecord]]:
-    """A catalog of so many tablets, in tables of a thousand."""
+    """A catalog of that size, in tables of a thousand tablets."""
     catalog, entropy, all_tablets = Catalog(), Random(1), []
     for number in range(max(1, tablets // TABLETS_OF_A_TABLE)):
         table, made = table_of(min(tablets, TABLETS_OF_A_TABLE), entropy, f"people{number}")
@@ -153,9 +181,10 @@ def whole(tablets: int) -> tuple[Catalog, list[TabletRecord]]:
 
 
 def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    began = time.process_time()
-    result = work()
-    return round(1e3 * (time.process_time() - began), 2), result
+    """Milliseconds of CPU time, and what it returns."""
+    with spent() as took:
+        result = work()
+    return round(1e3 * took.cpu_s, 2), result
 
 
 def restart(tablets: int) -> dict[str, float]:
@@ -178,15 +207,15 @@ def restart(tablets: int) -> dict[str, float]:
         manager.close()
     serving = read_ms + lead_ms + first_ms
     return {
-        "snapshot_mb": round(sum(map(len, parts)) / 1e6, 2),
-        "read_ms": read_ms,
-        "caches_ms": lead_ms,
-        "first_answer_ms": first_ms,
-        "full_reports_ms": reports_ms,
-        "background_scan_ms": scan_ms,
-        "until_it_serves_ms": round(serving, 2),
-        "a_follower_that_leads_ms": round(lead_ms + first_ms, 2),
-        "in_all_ms": round(serving + reports_ms + scan_ms, 2),
+        f"a snapshot of {tablets} tablets, MB": round(sum(map(len, parts)) / 1e6, 2),
+        "the snapshot is read, ms": read_ms,
+        "caches are made, the first time it leads, ms": lead_ms,
+        f"the first GetTableLocations, {TABLETS_OF_A_TABLE} tablets, ms": first_ms,
+        "from a restart until it serves, ms": round(serving, 2),
+        "a follower becomes leader and answers, ms": round(lead_ms + first_ms, 2),
+        f"full reports of all servers, {3 * tablets} replicas, ms": reports_ms,
+        "one background scan, ms": scan_ms,
+        "all of it, ms": round(serving + reports_ms + scan_ms, 2),
     }
 
 
@@ -204,7 +233,7 @@ def _restored(parts: Sequence[bytes]) -> Catalog:
 
 
 def heartbeats(tablets: int, rounds: int = 200) -> dict[str, float]:
-    """Microseconds of a master for one heartbeat with a full report of so many tablets, and for one with none."""
+    """Microseconds of a master for one heartbeat with a full report, and for one with none."""
     catalog, records = whole(tablets)
     reports = reports_of(SERVERS[0], [_at(record, SERVERS[0]) for record in records])
     with World(1) as world:
@@ -221,64 +250,92 @@ def _heartbeat_costs(
     world: World, catalog: Catalog, reports: tuple[TabletReport, ...], rounds: int
 ) -> Iterator[tuple[str, float]]:
     ports = world.harness_ports("m1")
-    for name, leads, told in (("follower", False, reports), ("follower, none", False, ()), ("leader", True, reports)):
-        manager, request = manager_of(ports, catalog, leads), beat(SERVERS[0], told)
+    full, none = f"a heartbeat with a full report of {len(reports)} tablets", "a heartbeat with none"
+    for name, leads, some in (
+        (f"{full}, a follower, us", False, reports),
+        (f"{none}, a follower, us", False, ()),
+        (f"{full}, the leader, us", True, reports),
+    ):
+        manager, request = manager_of(ports, catalog, leads), beat(SERVERS[0], some)
         took_ms, _ = _timed(lambda: world.run(_all_heard(manager, [request] * rounds)))  # noqa: B023
         manager.close()
         yield name, round(1e3 * took_ms / rounds, 1)
 
 
-# ---- in containers ----
+# ---- a table of a thousand tablets ----
 
 
-async def create_in_containers(tablets: int, masters: int, tservers: int) -> dict[str, float]:
-    """Seconds from CreateTable to the table's last tablet RUNNING, and what the nodes' processors did for it."""
-    environment = DockerEnvironment(RealClock(), report=lambda text: print(text, file=sys.stderr))
-    database = SshDatabase(environment, Layout(masters, tservers))
-    try:
-        await environment.prepare()
-        await environment.setup(database.nodes)
-        await database.install()
-        await asyncio.gather(*(database.start(node.name) for node in database.nodes))
-        await database.await_ready(READY_S)
-        await asyncio.sleep(3.0)
-        return await _create(environment, database, tablets)
-    finally:
-        await database.teardown()
-        await environment.teardown()
+async def _made(client: ClusterClient, clock: Clock, name: str, tablets: int) -> dict[str, float]:
+    """Seconds from CreateTable to its answer, and to the table's last tablet RUNNING.
+
+    Raises TimeoutError where they don't run in time: there would be nothing to measure.
+    """
+    began_ns = clock.monotonic_ns()
+    await client.create_table(name, COLUMNS, tablets, 3)
+    answered_s = (clock.monotonic_ns() - began_ns) / 1e9
+    while not await client.is_create_done(name):
+        if clock.monotonic_ns() - began_ns > RUNNING_S * 1e9:
+            raise TimeoutError(f"{name} was not running {RUNNING_S:.0f} s after its creation was asked for")
+        await clock.sleep(LOOK_EVERY_S)
+    running_s = (clock.monotonic_ns() - began_ns) / 1e9
+    report(f"{name} ran after {running_s:.1f} s")
+    return {"answered, s": round(answered_s, 2), "running, s": round(running_s, 2)}
 
 
-async def _create(environment: DockerEnvironment, database: SshDatabase, tablets: int) -> dict[str, float]:
+async def _created_in_containers(tablets: int, masters: int, tservers: int) -> dict[str, float]:
+    """The seconds of a table, and what the nodes' processors did for it."""
+    async with containers(masters, tservers) as running:
+        await started(running[1])
+        await asyncio.sleep(SETTLING_S)
+        before_s = await node_cpu_s(running)
+        seconds = await _made(running[1].admin_client(CALL_S), RealClock(), "people", tablets)
+        return seconds | {"CPU of all nodes, s": round(await node_cpu_s(running) - before_s, 2)}
+
+
+# ---- all masters at once ----
+
+
+def masters_restart(
+    tables: Annotated[int, "of a thousand tablets each"] = 10,
+    docker: Annotated[bool, "in containers instead; their processors are not counted"] = False,
+) -> Iterator[Row]:
+    """All masters are killed and started: when the catalog serves, and what that cost; then their leader is killed.
+
+    Tables are made first, by the cluster itself; it serves when all tablets of one are located. In the simulator the
+    processor's time is that of the whole simulation meanwhile, all masters and tablet servers with their full reports
+    included: what one master does is less.
+    """
+    work = partial(_restarted, tables=tables)
+    found = in_containers(work, 3, 5) if docker else in_simulator(work)
+    for what, (seconds, cpu_s) in found.items():
+        figures = {"s": round(seconds, 3)} | ({} if docker else {"CPU_s": round(cpu_s, 3)})
+        yield {"what": what, "where": "containers" if docker else "simulator", **figures, "tables": tables}
+
+
+async def _restarted(database: Cluster, clock: Clock, tables: int) -> dict[str, tuple[float, float]]:
     client = database.admin_client(CALL_S)
-    cpu_before_s, began = await node_cpu_s(environment, database), time.perf_counter()
-    await client.create_table("people", COLUMNS, tablets, 3)
-    answered_s = time.perf_counter() - began
-    async with asyncio.timeout(RUNNING_S):
-        while not await client.is_create_done("people"):
-            await asyncio.sleep(LOOK_EVERY_S)
-    running_s = time.perf_counter() - began
-    cpu_s = await node_cpu_s(environment, database) - cpu_before_s
-    return {"answered_s": round(answered_s, 2), "running_s": round(running_s, 2), "nodes_cpu_s": round(cpu_s, 2)}
+    await started(database)
+    for number in range(tables):
+        await _made(client, clock, f"people{number}", TABLETS_OF_A_TABLE)
+    await clock.sleep(SETTLING_S)
+    masters = [node.name for node in database.nodes if node.role == MASTER_ROLE]
+    await asyncio.gather(*(database.kill(name) for name in masters))
+    restart = await _until_located(client, clock, database, masters)
+    await clock.sleep(SETTLING_S)
+    await database.kill(leaders((await database.statuses()).values())[CATALOG_GROUP])
+    return {"all masters start": restart, "their leader is killed": await _until_located(client, clock, database, ())}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tablets", type=int, default=TABLETS_OF_A_TABLE, help="of the table that is made")
-    parser.add_argument("--catalog", type=int, default=10_000, help="tablets of the catalog that a leader takes up")
-    parser.add_argument("--docker", action="store_true", help="make the table in containers too")
-    parser.add_argument("--masters", type=int, default=3, help="in containers")
-    parser.add_argument("--nodes", type=int, default=5, help="tablet servers in containers")
-    options = parser.parse_args()
-    figures: dict[str, object] = {
-        "benchmark": "masters",
-        "created_bytes": created_bytes(options.tablets),
-        "restart": restart(options.catalog),
-        "heartbeat_us": heartbeats(options.tablets),
-    }
-    if options.docker:
-        figures["docker"] = uvloop.run(create_in_containers(options.tablets, options.masters, options.nodes))
-    print(json.dumps({**figures, "machine": machine()}, indent=2))
-
-
-if __name__ == "__main__":
-    main()
+async def _until_located(
+    client: ClusterClient, clock: Clock, database: Cluster, masters: Sequence[str]
+) -> tuple[float, float]:
+    """Seconds and this process's CPU-seconds, from the start of these until all tablets of a table are located."""
+    began_ns, cpu_s = clock.monotonic_ns(), time.process_time()
+    await asyncio.gather(*(database.start(name) for name in masters))
+    while True:
+        try:
+            found = await client.table_locations("people0")
+        except DefiniteError:
+            continue
+        if len(found.tablets) == TABLETS_OF_A_TABLE and all(tablet.replicas for tablet in found.tablets):
+            return (clock.monotonic_ns() - began_ns) / 1e9, time.process_time() - cpu_s

@@ -8,7 +8,6 @@ how much processor time passes between two of them (which doesn't).
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -16,16 +15,16 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 import uvloop
 
-from bench._measure import machine
+from bench.measure import Row, report
 from cluster.config import Knobs, NodeConfig, dump_config, load_config
 from cluster.node import format_process, run_process
 from cluster.raft.types import ChangeKind
@@ -251,9 +250,24 @@ class Stream:
     receiver: StreamTick
     sender_without: StreamTick
 
-    @property
-    def ratio(self) -> float:
-        return self.rate / self.rate_without
+    def figures(self) -> dict[str, float]:
+        """In words."""
+        return {
+            "seconds": round(self.seconds, 1),
+            "operations a second with a stream": round(self.rate),
+            "operations a second without": round(self.rate_without),
+            "with a stream, as a share of without": round(self.rate / self.rate_without, 3),
+            "sender: CPU s beyond its clients'": round(self.sender_cpu_s, 2),
+            "receiver: CPU s, installation included": round(self.receiver_cpu_s, 2),
+            "sender: MiB above its state": round(self.sender_mib, 1),
+            "receiver: MiB above its state": round(self.receiver_mib, 1),
+            "sender: longest turn, CPU ms": round(self.sender.busy_ms, 1),
+            "sender without a stream: longest turn, CPU ms": round(self.sender_without.busy_ms, 1),
+            "receiver: longest turn, CPU ms": round(self.receiver.busy_ms, 1),
+            "sender: latest timer, ms": round(self.sender.late_ms, 1),
+            "sender without a stream: latest timer, ms": round(self.sender_without.late_ms, 1),
+            "receiver: latest timer, ms": round(self.receiver.late_ms, 1),
+        }
 
 
 async def _stream(group: BenchGroup, learner: BenchNode, load: Load, window_s: float) -> Stream:
@@ -306,7 +320,7 @@ async def measure(folder: Path, mib: int, clients: int, window_s: float, knobs: 
         state = await group.state(group.leader)
         assert state is not None
         await _compacted(group, state.applied_index, sessions[0])
-        print(f"loaded {rows} values; streaming", file=sys.stderr)
+        report(f"loaded {rows} values; streaming")
         load = Load()
         hot = [range(rows + n * HOT_ROWS, rows + (n + 1) * HOT_ROWS) for n in range(clients)]
         working = [asyncio.create_task(each.work(rows, load)) for each, rows in zip(sessions, hot, strict=True)]
@@ -348,7 +362,7 @@ async def _start(folder: Path, number: int, knobs: Knobs) -> BenchNode:
     path.write_bytes(dump_config(config))
     with (folder / f"{name}.log").open("ab") as log:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "bench.snapshot_stream", "--node", str(path), stderr=log
+            sys.executable, "-m", "bench.snapshot_stream", str(path), stderr=log
         )
     return BenchNode(Replica(name, config.listen), process, folder / f"{name}.ticks")
 
@@ -368,47 +382,22 @@ async def _sample(nodes: list[BenchNode]) -> None:
         await asyncio.sleep(SAMPLE_S)
 
 
-def figures(streams: list[Stream]) -> dict[str, object]:
-    """What is printed: medians of rates, the worst of everything else."""
-    return {
-        "benchmark": "snapshot_stream",
-        "machine": machine(),
-        "streams": len(streams),
-        "seconds": [round(each.seconds, 1) for each in streams],
-        "rate_with": [round(each.rate) for each in streams],
-        "rate_without": [round(each.rate_without) for each in streams],
-        "ratio": round(statistics.median(each.ratio for each in streams), 3),
-        "ratios": [round(each.ratio, 3) for each in streams],
-        "sender_cpu_s": [round(each.sender_cpu_s, 2) for each in streams],
-        "receiver_cpu_s": [round(each.receiver_cpu_s, 2) for each in streams],
-        "sender_above_state_mib": round(max(each.sender_mib for each in streams), 1),
-        "receiver_above_state_mib": round(max(each.receiver_mib for each in streams), 1),
-        "sender_late_ms": round(max(each.sender.late_ms for each in streams), 1),
-        "sender_busy_ms": round(max(each.sender.busy_ms for each in streams), 1),
-        "receiver_late_ms": round(max(each.receiver.late_ms for each in streams), 1),
-        "receiver_busy_ms": round(max(each.receiver.busy_ms for each in streams), 1),
-        "sender_late_without_ms": round(max(each.sender_without.late_ms for each in streams), 1),
-        "sender_busy_without_ms": round(max(each.sender_without.busy_ms for each in streams), 1),
-    }
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--mib", type=int, default=256)
-    parser.add_argument("--clients", type=int, default=16)
-    parser.add_argument("--window-s", type=float, default=8.0, help="how long the load is measured without a stream")
-    parser.add_argument("--rate", type=int, default=KNOBS.bulk_bytes_per_s, help="the knob bulk_bytes_per_s")
-    parser.add_argument("--folder", type=Path, help="where the disks are; default: the temporary directory")
-    parser.add_argument("--node", type=Path, help="run the node of this configuration (used by the benchmark itself)")
-    arguments = parser.parse_args()
-    if arguments.node:
-        uvloop.run(_run_node(load_config(arguments.node.read_bytes())))
-        return
-    knobs = msgspec.structs.replace(KNOBS, bulk_bytes_per_s=arguments.rate)
-    with tempfile.TemporaryDirectory(dir=arguments.folder, prefix="snapshot-stream-") as folder:
-        measured = measure(Path(folder), arguments.mib, arguments.clients, arguments.window_s, knobs)
-        print(json.dumps(figures(uvloop.run(measured)), indent=1))
+def snapshot_stream(
+    mib: int = 256,
+    clients: int = 16,
+    window_s: Annotated[float, "how long the load is measured without a stream"] = 8.0,
+    rate: Annotated[int, "the knob bulk_bytes_per_s"] = KNOBS.bulk_bytes_per_s,
+    folder: Annotated[Path | None, "where the disks are; default: the temporary directory"] = None,
+) -> Iterator[Row]:
+    """Learners added one after the other to a group under load: of each figure the median, the least and the most."""
+    knobs = msgspec.structs.replace(KNOBS, bulk_bytes_per_s=rate)
+    with tempfile.TemporaryDirectory(dir=folder, prefix="snapshot-stream-") as place:
+        streams = [each.figures() for each in uvloop.run(measure(Path(place), mib, clients, window_s, knobs))]
+    for what in streams[0]:
+        of_each = [figures[what] for figures in streams]
+        median = round(statistics.median(of_each), 3)
+        yield {"what": what, "median": median, "least": min(of_each), "most": max(of_each), "of_each": of_each}
 
 
 if __name__ == "__main__":
-    main()
+    uvloop.run(_run_node(load_config(Path(sys.argv[1]).read_bytes())))

@@ -42,7 +42,7 @@ _STEPS_PER_S: Final = 20_000
 """The search's work for each second of its time limit; counted, so that verdicts do not depend on the machine."""
 
 EXPANDED: Final = 40
-"""To judge a catalog's operations takes 33 times what they take in a shuffle (`bench/task_memory.py`)."""
+"""To judge a catalog's operations takes 33 times what they take in a shuffle (`python -m bench task_memory`)."""
 
 ROWS_EXPANDED: Final = 8
 """To judge operations on rows takes 5.5 times what they take in a shuffle, and an erasure a row for each cell."""

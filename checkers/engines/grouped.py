@@ -94,7 +94,7 @@ class Sharing(NamedTuple):
 
 
 SLICES: Final = Sharing(in_slices=True, expanded=12)
-"""To judge pages and sessions takes at most eleven times what they take in a shuffle (`bench/task_memory.py`)."""
+"""To judge pages and sessions takes at most 11 times what they take in a shuffle (`python -m bench task_memory`)."""
 
 
 def judge_mops(

@@ -37,7 +37,7 @@ CELL_ROWS: Final = 1 << 9
 
 EXPANDED: Final = 5
 """By how much what is judged takes more room than in a shuffle, unless a model says otherwise: of 10^6 operations 4.1
-times (`register`) to 4.8 (`unique-ids`; `bench/task_memory.py`)."""
+times (`register`) to 4.8 (`unique-ids`; `python -m bench task_memory`)."""
 
 TOO_LARGE: Final = (
     "What has to be judged in one piece takes {} bytes, and one task takes {} by the session's plan of memory: one "

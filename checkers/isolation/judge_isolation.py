@@ -23,7 +23,7 @@ from harness.errors import UserError
 PROJECTION: Final = MopProjection({"r": READ, "w": WRITE}, extras=("session",))
 
 EXPANDED: Final = 12
-"""To judge a transaction of three reads and writes takes 600 bytes, and to shuffle it 62 (`bench/task_memory.py`)."""
+"""To judge a transaction of three reads and writes takes 600 bytes, to shuffle it 62 (`bench task_memory`)."""
 
 ALIASES: Final = {"causal-consistency": "causal", "cc": "causal", "ra": "read-atomic", "rc": "read-committed"}
 

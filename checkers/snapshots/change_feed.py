@@ -55,7 +55,7 @@ _MOST_RANGES: Final = 64
 """Of a long history ranges are longer."""
 
 EXPANDED: Final = 12
-"""To judge feeds takes 9.9 times what they take in a shuffle (`bench/task_memory.py`)."""
+"""To judge feeds takes 9.9 times what they take in a shuffle (`python -m bench task_memory`)."""
 
 PROJECTION: Final = MopProjection(
     {"r": READ, "w": WRITE, "cas": WRITE, "append": APPENDED},

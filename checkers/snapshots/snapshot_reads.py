@@ -63,7 +63,7 @@ PROJECTION: Final = MopProjection(
 )
 
 EXPANDED: Final = 8
-"""To judge a cell's reads takes 5.4 times what they take in a shuffle (`bench/task_memory.py`)."""
+"""To judge a cell's reads takes 5.4 times what they take in a shuffle (`python -m bench task_memory`)."""
 
 
 def judge_snapshot_reads(source: Source, engine: Engine, options: CheckOptions) -> Verdict:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.counts import calls, count
+from bench.operations import calls, count
 
 MOST = {"counted": 745.0, "turns": 11.3, "messages": 4.7, "fsyncs": 1.4}
 """Calls, and what is done, for an operation: some per cent above what was counted (734, 10.96, 4.52, 1.34 at 363

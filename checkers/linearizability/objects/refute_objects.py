@@ -66,7 +66,7 @@ from checkers.verdict import Verdict
 NONLINEARIZABLE: Final = "nonlinearizable"
 
 EXPANDED: Final = 40
-"""To judge objects takes at most 30 times what they take in a shuffle (`bench/task_memory.py`)."""
+"""To judge objects takes at most 30 times what they take in a shuffle (`python -m bench task_memory`)."""
 
 _NO_WORDS: Final = Interned()
 

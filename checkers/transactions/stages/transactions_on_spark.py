@@ -45,7 +45,7 @@ _ROWS_PER_PIECE: Final = 500_000
 _ROWS_PER_BUCKET: Final = 400_000
 
 _EXPANDED: Final = 8
-"""How many times their bytes in the shuffle it takes to infer from accesses (`bench/task_memory.py`)."""
+"""How many times their bytes in the shuffle it takes to infer from accesses (`python -m bench task_memory`)."""
 
 _ROOM: Final = Room(mop=40)
 """An access takes 34 bytes (`list-append`) or 38 in a shuffle; lists go once a piece and key, not with each read."""

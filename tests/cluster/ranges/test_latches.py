@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.counts import bytecodes
+from bench.operations import bytecodes
 from cluster.ranges.latches import Latch, Latches
 from cluster.store.cells import Span, point, rows
 
