@@ -58,9 +58,12 @@ def _plain(function: Callable[..., Any]) -> Any:
     directory that is named by all sources."""
     before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(_plain_directory())
     try:
-        return numba.njit(cache=True, nogil=True)(function)
+        compiled = numba.njit(cache=True, nogil=True)(function)
     finally:
         numba.config.CACHE_DIR = before
+    if hasattr(compiled, "_set_uuid"):  # else random, and what closes over a kernel would be compiled in every process
+        compiled._set_uuid(f"{function.__module__}.{function.__qualname__}")
+    return compiled
 
 
 @cache

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
+
+import checkers
 
 PROGRAM = """
 import sys
@@ -40,6 +44,35 @@ for each in (events, [without(op, 1) for op in events]):
 """
 
 
+CLOSURE = """
+import numba
+
+numba.__version__ = "another"
+
+from checkers.compiled import lean, lean_in
+
+
+@lean
+def twice(number):
+    return 2 * number
+
+
+def summed(step):
+    @lean_in(__name__)
+    def sum_of(most):
+        total = 0
+        for number in range(most):
+            total += step(number)
+        return total
+
+    return sum_of
+
+
+sum_of = summed(twice)
+print(sum_of(4), sum(sum_of.stats.cache_hits.values()))
+"""
+
+
 def lines(kernels: str) -> list[list[str]]:
     ran = subprocess.run([sys.executable, "-c", PROGRAM, kernels], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
@@ -51,3 +84,13 @@ def test_plain_kernels_judge_as_linked_ones() -> None:
     assert [is_linked for is_linked, _ in plain] == ["False", "False"]
     assert [told for _, told in plain] == [told for _, told in linked]
     assert plain[0][1].startswith("True {}") and plain[1][1].startswith("False {'lost': 1}")
+
+
+def test_what_closes_over_a_kernel_is_kept(tmp_path: Path) -> None:
+    """The loop of a search is made of its kernels, and the largest of all."""
+    program = tmp_path / "program.py"
+    program.write_text(CLOSURE)
+    setting = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(Path(checkers.__file__).parents[1])}
+    start = [sys.executable, str(program)]
+    ran = [subprocess.run(start, capture_output=True, text=True, env=setting, check=True) for _ in range(2)]
+    assert [each.stdout for each in ran] == ["12 0\n", "12 1\n"]
