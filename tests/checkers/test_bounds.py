@@ -22,7 +22,7 @@ from checkers.engines.spark import SparkEngine
 from checkers.importers.detect import open_source
 from checkers.isolation import judge_isolation as isolation
 from checkers.jepsen import logs
-from checkers.linearizability.objects import refute_objects
+from checkers.linearizability.objects import refute_objects as objects
 from checkers.made.injection import INJECTED, history_of
 from checkers.made.registers import RegisterShape, register_batches
 from checkers.options import CheckOptions
@@ -88,7 +88,7 @@ def test_what_a_long_line_or_a_missing_log_hides_is_unknown(tmp_path: Path, monk
 EXPANDED_OTHERWISE = {
     "isolation": isolation.EXPANDED,
     "catalog": catalog.EXPANDED,
-    "multi-register": refute_objects.EXPANDED,
+    "multi-register": objects.EXPANDED,
     "monotonic-reads": grouped.SLICES.expanded,
     "list-append": transactions_on_spark._EXPANDED,
 }

@@ -418,7 +418,7 @@ def _reopen(search, level):
             enter(search.ops, checkpoints.row[level, slot], slot, window)
 
 
-explore_keys = over_keys(__name__, EventSteps(_window, _begin_key, _invoke, _complete, _close, _reopen))
+search_keys = over_keys(__name__, EventSteps(_window, _begin_key, _invoke, _complete, _close, _reopen))
 """The search of objects; see `over_keys`."""
 
 
@@ -446,7 +446,7 @@ class ObjectRun:
         return self.search.cursor
 
     def go_on(self, work: int, stuck: Ints) -> int:
-        return int(explore_keys(self.search, work, stuck))
+        return int(search_keys(self.search, work, stuck))
 
     def make_room(self, answer: int, memory_bytes: int) -> bool:
         """Sets of configurations take up to three quarters of the bytes, states the rest."""
