@@ -20,11 +20,11 @@ from typing import TypeAlias
 import uvloop
 
 from bench._measure import machine
-from cluster.config import Knobs
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.database_ssh import SshDatabase
 from cluster.deploy.layout import Layout
 from cluster.deploy.readiness import leaders
+from cluster.knobs import Knobs
 from cluster.wire.messages import CATALOG_GROUP
 from harness.env.docker.environment import DockerEnvironment
 from harness.errors import DefiniteError, IndefiniteError

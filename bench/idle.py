@@ -8,8 +8,9 @@ import json
 import time
 
 from bench._measure import machine
-from cluster.config import Knobs, NodeConfig
+from cluster.config import NodeConfig
 from cluster.deploy.database_sim import format_machine
+from cluster.knobs import Knobs
 from cluster.node import run_node
 from cluster.wire.messages import CreateTablet, DoneReply, Partition, Replica, decode_reply, encode
 from harness.ports.sim.world import World

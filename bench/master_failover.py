@@ -16,8 +16,8 @@ from pathlib import Path
 from bench._measure import machine
 from bench.failover import Cluster, figures, in_containers, in_simulator, plot
 from cluster.client.client import ClusterClient
-from cluster.config import Knobs
 from cluster.deploy.readiness import leaders
+from cluster.knobs import Knobs
 from cluster.store.schema import Column
 from cluster.wire.messages import CATALOG_GROUP
 from harness.errors import DefiniteError, IndefiniteError

@@ -20,9 +20,9 @@ import uvloop
 
 from bench._measure import machine
 from bench.docker_throughput import node_cpu_s
-from cluster.config import Knobs
 from cluster.deploy.database_ssh import SshDatabase
 from cluster.deploy.layout import Layout
+from cluster.knobs import Knobs
 from cluster.master.background import scan
 from cluster.master.catalog import Catalog, encode_batch
 from cluster.master.heartbeats import heartbeat

@@ -12,9 +12,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from cluster.config import Knobs
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import Layout
+from cluster.knobs import Knobs
 from cluster.log.node import NodeLog
 from cluster.raft.types import Entry, Persist
 from harness.history.ops import Op, write

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from bench._measure import machine
-from cluster.config import Knobs
+from cluster.knobs import Knobs
 from cluster.log.node import NodeLog
 from cluster.quorum.keys import ABOVE, KeyBytes, encode_key
 from cluster.quorum.mutation import MutationBuilder, PartitionMutation, encode_mutation

@@ -13,7 +13,7 @@ import json
 
 from bench._measure import machine
 from bench.idle import NODES, Idle
-from cluster.config import Knobs
+from cluster.knobs import Knobs
 from cluster.wire.messages import GetStatus, StatusReply, decode_reply, encode
 from harness.ports.sim.node import MachineOptions
 from harness.ports.sim.world import World

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 from bench.quorum.rim import NodeCounts, counted, hint_bytes
-from cluster.config import Knobs
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import Layout
+from cluster.knobs import Knobs
 from cluster.quorum.client import QuorumClient, QuorumClientTable
 from cluster.quorum.ids import MutationId
 from cluster.quorum.keys import KeyBytes, encode_key

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bench.quorum.cluster import DESIGNS, partition_key, wrote
-from cluster.config import Knobs
+from cluster.knobs import Knobs
 from cluster.log.node import NodeLog
 from cluster.node import tend_garbage
 from cluster.quorum.ids import MutationId

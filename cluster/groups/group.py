@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from cluster.alarm import Alarm
 from cluster.groups.applying import AppliedFor, Applier
+from cluster.groups.observer import tell_votes
 from cluster.groups.passing import Passing
 from cluster.groups.proposals import ProposalQueue, QueuedProposal
 from cluster.groups.snapshot_traffic import SnapshotTraffic
@@ -35,7 +36,6 @@ from cluster.groups.waiters import NEVER_NS, ChangeRefused, NotLeader, OutcomeUn
 from cluster.log.replay import SnapshotRef
 from cluster.log.view import GroupLog
 from cluster.nodelog import node_logger
-from cluster.observer import tell_votes
 from cluster.raft.configurations import bootstrap
 from cluster.raft.core import Raft
 from cluster.raft.types import (

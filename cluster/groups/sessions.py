@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from cluster.knobs import Knobs
 from cluster.log.parts import gathered
 from cluster.store.digest import MASK, ODD, fingerprint
 from cluster.wire.messages import ErrorReply, RequestId, encode
@@ -33,6 +34,11 @@ class SessionLimits(msgspec.Struct, frozen=True, array_like=True):
     silence_ns: int
     sessions: int
     answers: int
+
+    @classmethod
+    def of(cls, knobs: Knobs) -> SessionLimits:
+        """What the knobs of the proposer say."""
+        return cls(knobs.session_silence_ms * 1_000_000, knobs.max_sessions, knobs.session_answers)
 
 
 class RegisterClient(msgspec.Struct, frozen=True, array_like=True, tag=16):

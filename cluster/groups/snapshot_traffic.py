@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from cluster.config import Knobs
+from cluster.knobs import Knobs
 from cluster.log.envelope import CorruptLog
 from cluster.log.replay import SnapshotRef
 from cluster.log.snapshots import Contents, SnapshotFile

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 from zlib import crc32
 
-from cluster.config import Knobs
+from cluster.groups.observer import GroupObserver
+from cluster.knobs import Knobs
 from cluster.log.view import Recovered
-from cluster.observer import UNOBSERVED, Observer
 from cluster.raft.config import RaftConfig
 from cluster.raft.core import Raft
 from cluster.raft.types import (
@@ -145,7 +145,7 @@ class GroupSpec:
     knobs: Knobs = field(default_factory=Knobs)
     flaws: frozenset[str] = frozenset()
     kind: str = "tablet"
-    observer: Observer = UNOBSERVED
+    observer: GroupObserver = field(default_factory=GroupObserver)
     on_configured: Callable[[], None] = nothing_to_do
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cluster.groups.observer import RaftView
 from cluster.invariants.findings import Scope
-from cluster.observer import RaftView
 from cluster.raft.configurations import configuration_of
 from cluster.raft.types import Configuration, Entry, EntryKind, NodeId, Role
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from typing import TypeAlias
 
 from cluster.alarm import Alarm
-from cluster.config import Knobs
+from cluster.knobs import Knobs
 from cluster.log.envelope import CorruptLog
 from cluster.log.frames import LogRecord, Scan
 from cluster.log.paced import Pace

@@ -11,9 +11,9 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
-from cluster.config import Knobs
 from cluster.groups.group import OutcomeUnknown
 from cluster.groups.waiters import NotProposed
+from cluster.knobs import Knobs
 from cluster.ranges import changes, reads, rows
 from cluster.ranges.changes import Change
 from cluster.ranges.commands import Put, WriteBatch

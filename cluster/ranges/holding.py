@@ -13,10 +13,10 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
-from cluster.config import Knobs
 from cluster.groups.group import Group, NotLeader, OutcomeUnknown
 from cluster.groups.membership import LOOK_S
 from cluster.groups.waiters import NotProposed
+from cluster.knobs import Knobs
 from cluster.raft.types import Role, SoftState
 from cluster.ranges.lease import AcquireLease, HandOverLease, Lease, RenewLease, ended
 from cluster.ranges.lease_ends import latest_end

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster.config import Knobs
+from cluster.knobs import Knobs
 from cluster.store.hlc import Timestamp
 from cluster.store.node_clock import NodeClock
 

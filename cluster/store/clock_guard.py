@@ -20,6 +20,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from cluster.knobs import Knobs
+
 _RECHECK_NS = 250_000_000
 _SAME_LEAD_NS = 1_000_000
 """A verdict is kept this long while the lead stays within that: what both may hide is counted as if it had happened."""
@@ -54,6 +56,11 @@ class ClockLimits:
 
     max_offset_ns: int
     max_drift: float = 0.01
+
+    @classmethod
+    def of(cls, knobs: Knobs) -> ClockLimits:
+        """What the knobs declare."""
+        return cls(knobs.max_clock_offset_ms * 1_000_000, knobs.max_clock_drift)
 
     @property
     def max_jump_ns(self) -> int:

@@ -19,7 +19,7 @@ from typing import TypeAlias
 import msgspec
 
 from cluster.alarm import Alarm
-from cluster.config import Knobs
+from cluster.knobs import Knobs
 from cluster.nodelog import node_logger
 from cluster.raft.types import AppendEntries, AppendReply, Message, Quiescence, SnapshotChunk
 from cluster.wire.bulk import BulkQueue

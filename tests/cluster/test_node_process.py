@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster.config import Knobs, NodeConfig, dump_config, load_config
+from cluster.config import NodeConfig, dump_config, load_config
+from cluster.knobs import Knobs
 from cluster.log import envelope, frames
 from cluster.log.node import NodeLog
 from cluster.node import next_incarnation, sole_process, tend_garbage

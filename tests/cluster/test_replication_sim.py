@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Collection
 import pytest
 
 from cluster.client import operating
-from cluster.config import Knobs
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import Layout
 from cluster.health.check import Problem
+from cluster.knobs import Knobs
 from cluster.tserver.metadata import TABLETS_DIRECTORY
 from cluster.wire.messages import WIRE_VERSION, Column
 from harness.errors import DefiniteError

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from cluster.client.client import ClusterClient
 from cluster.client.rows import TypedTable
-from cluster.config import Knobs
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import Layout
+from cluster.knobs import Knobs
 from cluster.ranges import rows
 from cluster.ranges.commands import AlterSchema
 from cluster.store.cells import Key, Span, Value

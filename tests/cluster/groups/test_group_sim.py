@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from cluster.config import Knobs
 from cluster.groups.group import Group, GroupSpec, NotLeader, OutcomeUnknown
 from cluster.groups.spec import MachineFailed
+from cluster.knobs import Knobs
 from cluster.log.node import NodeLog, Quarantined
 from cluster.log.parts import gathered
 from cluster.raft.types import AppendEntries, Entry, InvariantBroken, Message, SoftState

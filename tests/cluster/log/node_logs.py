@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
-from cluster.config import Knobs
+from cluster.knobs import Knobs
 from cluster.log.node import NodeLog
 from cluster.log.replay import SnapshotRef
 from cluster.log.snapshots import pieces

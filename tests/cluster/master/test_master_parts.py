@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from cluster.config import Knobs
 from cluster.groups.waiters import OutcomeUnknown
+from cluster.knobs import Knobs
 from cluster.master.background import create_request
 from cluster.master.caches import Caches
 from cluster.master.calls import MOST_IN_FLIGHT, ServerCall, ServerCalls

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cluster.config import Knobs
+from cluster.knobs import Knobs
 from cluster.wire.messages import (
     Cell,
     CompareAndSet,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.config import Knobs
+from cluster.knobs import Knobs
 from cluster.ranges.holding import Holding
 from cluster.ranges.lease_ends import NodeLeaseEnds, latest_end
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from cluster.config import Knobs
+from cluster.knobs import Knobs
 from cluster.ranges.rows import MARKER
 from cluster.ranges.tablet import TabletMachine
 from cluster.store.cells import Key, Value
