@@ -36,8 +36,8 @@ from cluster.groups.waiters import NEVER_NS, ChangeRefused, NotLeader, OutcomeUn
 from cluster.log.replay import SnapshotRef
 from cluster.log.view import GroupLog
 from cluster.nodelog import node_logger
-from cluster.raft.configurations import bootstrap
 from cluster.raft.core import Raft
+from cluster.raft.log import bootstrap
 from cluster.raft.types import (
     ChangeKind,
     ChangeMembership,

@@ -11,8 +11,8 @@ from zlib import crc32
 from cluster.groups.observer import GroupObserver
 from cluster.knobs import Knobs
 from cluster.log.view import Recovered
-from cluster.raft.config import RaftConfig
 from cluster.raft.core import Raft
+from cluster.raft.state import RaftConfig
 from cluster.raft.types import (
     Entry,
     EntryKind,

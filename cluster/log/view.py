@@ -136,7 +136,7 @@ class GroupLog:
         return Recovered(image.hard_state, image.snapshot, tuple(image.entries), self._fresh)
 
     def found(self, hard_state: HardState, first: Entry) -> Recovered:
-        """Begin a group here with its first entry (`cluster.raft.configurations.bootstrap`).
+        """Begin a group here with its first entry (`cluster.raft.log.bootstrap`).
 
         It precedes every `Persist`. Nothing waits for it: if a crash takes it away, the group begins once more alike.
         """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster.raft import membership, quiescence, reads, replication, transfer
+from cluster.raft import leader, membership, quiescence, reads, transfer
 from cluster.raft.state import State, hard_state_is_durable, rearm_election, send_answer, set_term
 from cluster.raft.types import (
     NodeId,
@@ -145,7 +145,7 @@ def count_own_vote(state: State, now_ns: int) -> None:
 def count_vote(state: State, voter: NodeId, now_ns: int) -> None:
     state.votes[voter] = True
     if won(state) and state.node_id in state.votes:
-        replication.become_leader(state, now_ns)
+        leader.become_leader(state, now_ns)
 
 
 def would_vote(state: State, request: PreVote | RequestVote) -> bool:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cluster.raft import election, reads, replication
+from cluster.raft import election, leader, reads
 from cluster.raft.progress import Mode
 from cluster.raft.state import State, hard_state_is_durable
 from cluster.raft.types import (
@@ -72,7 +72,7 @@ def hear(state: State) -> None:
     for peer in quiet.answered:
         progress, echoed_ns = state.progress.get(peer), liveness.echoed_ns(peer)
         if progress is not None:
-            replication.note_contact(state, progress, echoed_ns, progress.acked_round, echoed_ns)
+            leader.note_contact(state, progress, echoed_ns, progress.acked_round, echoed_ns)
 
 
 def sleeps(state: State) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster.raft import replication
+from cluster.raft import leader
 from cluster.raft.state import State, quorum_value
 from cluster.raft.types import ReadReady, Role
 
@@ -81,7 +81,7 @@ def admit(state: State, context: int, now_ns: int) -> None:
 
 def start_round(state: State, now_ns: int) -> None:
     state.read_round += 1
-    replication.send_heartbeats(state, now_ns)
+    leader.send_heartbeats(state, now_ns)
     if state.sole_voter:
         confirm(state, now_ns)
 

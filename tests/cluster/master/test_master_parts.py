@@ -30,7 +30,7 @@ from cluster.master.records import (
 from cluster.master.replication import replication_calls
 from cluster.master.reports import LeaderHint, ReportedReplica
 from cluster.master.tservers import ServerMap
-from cluster.raft.configurations import FOUNDING_INDEX
+from cluster.raft.log import FOUNDING_INDEX
 from cluster.raft.types import ChangeKind, Configuration, Member
 from cluster.wire.messages import (
     AlterTablet,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cluster.raft.configurations import configuration_of
 from cluster.raft.core import Raft
+from cluster.raft.log import configuration_of
 from cluster.raft.types import Configuration, Entry, EntryKind, Role
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from cluster.raft.core import Raft, RaftConfig
+from cluster.raft.leader import STEP_BYTES
 from cluster.raft.log import Log
 from cluster.raft.progress import NEVER_NS
-from cluster.raft.replication import STEP_BYTES
 from cluster.raft.types import (
     AppendEntries,
     AppendReply,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from cluster.raft import quiescence
-from cluster.raft.configurations import Configurations
 from cluster.raft.election import hear_leader
-from cluster.raft.log import Log
+from cluster.raft.log import Configurations, Log
 from cluster.raft.progress import NEVER_NS
 from cluster.raft.state import State, adopt, append_entries_to_log, forget_durable_above, send_answer
 from cluster.raft.types import AppendEntries, AppendReply, InvariantBroken, Role, SnapshotMeta, SnapshotReceived
