@@ -8,9 +8,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from cluster.client.attempt import RETRIED_ERRORS, Miss, Missed, Trial, attempt, attempt_as
+from cluster.client.attempt import RETRIED_ERRORS, Miss, Missed, Route, Trial, attempt, attempt_as
 from cluster.client.catalog import CatalogClient
-from cluster.client.route import Route
 from cluster.client.rows import TypedTable
 from cluster.client.sessions import ClientSessions, Ticket
 from cluster.store.cells import Value

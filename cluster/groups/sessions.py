@@ -13,8 +13,8 @@ from typing import TypeAlias
 import msgspec
 
 from cluster.knobs import Knobs
-from cluster.log.parts import gathered
-from cluster.store.digest import MASK, ODD, fingerprint
+from cluster.log.snapshots import gathered
+from cluster.store.cells import MASK, ODD, fingerprint
 from cluster.wire.messages import ErrorReply, RequestId, encode
 
 SESSION_ENDED = encode(

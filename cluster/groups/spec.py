@@ -25,7 +25,7 @@ from cluster.raft.types import (
     SoftState,
 )
 from cluster.wire.messages import GroupState, Replica
-from harness.ports.api import Ports
+from harness.ports.api import Failpoints, Ports
 
 _MS = 1_000_000
 _PART_BYTES = 1 << 16
@@ -63,6 +63,12 @@ class StateMachine(Protocol):
     @property
     def digest(self) -> int:
         """64 bits of the state: equal states have equal digests, whether applied or restored (G10)."""
+
+
+def pass_point(failpoints: Failpoints, spec: GroupSpec, point: str) -> None:
+    """Pass one of the group's failpoints (`cluster.failpoints.GROUP_POINTS`): one look where none is armed."""
+    if failpoints.armed:
+        failpoints.hit(f"{spec.kind}.{point}", spec.group_id)
 
 
 def apply_entry(machine: StateMachine, entry: Entry) -> bytes:

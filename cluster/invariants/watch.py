@@ -24,9 +24,8 @@ from cluster.quorum.ids import MutationId
 from cluster.quorum.slices import Page, Slice
 from cluster.quorum.summaries import Summary
 from cluster.raft.types import Entry, NodeId, Persist, SnapshotMeta
-from cluster.ranges.commands import WriteBatch
-from cluster.ranges.lease import Lease
-from cluster.ranges.tablet import TabletMachine
+from cluster.ranges.lease_record import Lease
+from cluster.ranges.tablet import TabletMachine, WriteBatch
 from cluster.wire.identity import ForeignDisk
 from harness.ports.failpoints import InjectedFailure
 from harness.verdict.invariants import InvariantsRecord

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cluster.groups.observer import GroupObserver
-from cluster.ranges.commands import WriteBatch
-from cluster.ranges.lease import Lease
+from cluster.ranges.lease_record import Lease
+from cluster.ranges.tablet import WriteBatch
 
 
 class RangeObserver(GroupObserver):

@@ -16,13 +16,12 @@ from cluster.groups.waiters import NotProposed
 from cluster.knobs import Knobs
 from cluster.log.view import GroupLog
 from cluster.raft.types import Configuration, Member, Message, SoftState
-from cluster.ranges.commands import AlterSchema
 from cluster.ranges.evaluation import Evaluation
-from cluster.ranges.holding import Holding, refused
+from cluster.ranges.lease import Holding, refused
 from cluster.ranges.observer import RangeObserver
-from cluster.ranges.tablet import TabletMachine
-from cluster.store.keys import key_columns
+from cluster.ranges.tablet import AlterSchema, TabletMachine
 from cluster.store.node_clock import NodeClock
+from cluster.store.schema import key_columns
 from cluster.wire.messages import (
     AlterTablet,
     ChangeReplicas,

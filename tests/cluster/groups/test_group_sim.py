@@ -15,9 +15,9 @@ from cluster.groups.group import Group, GroupSpec, NotLeader, OutcomeUnknown
 from cluster.groups.spec import MachineFailed
 from cluster.knobs import Knobs
 from cluster.log.node import NodeLog, Quarantined
-from cluster.log.parts import gathered
+from cluster.log.snapshots import gathered
 from cluster.raft.types import AppendEntries, Entry, InvariantBroken, Message, SoftState
-from cluster.store.digest import fingerprint
+from cluster.store.cells import fingerprint
 from cluster.wire.messages import Replica
 from cluster.wire.peers import PeerStreams
 from harness.ports.api import Disk, Peer, Ports

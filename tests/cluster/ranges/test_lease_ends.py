@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.knobs import Knobs
-from cluster.ranges.holding import Holding
-from cluster.ranges.lease_ends import NodeLeaseEnds, latest_end
+from cluster.ranges.lease import Holding, NodeLeaseEnds, latest_end
 
 MS = 1_000_000
 KNOBS = Knobs(tablet_lease_ms=900, support_ms=700, max_clock_offset_ms=500)

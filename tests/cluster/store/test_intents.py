@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from cluster.store.cells import Key, point, rows
 from cluster.store.intents import Intent, IntentRow, OpenIntent
-from cluster.store.local_times import LocalTimeRow
-from cluster.store.mvcc import LATEST, MvccStore, NotNewest
+from cluster.store.mvcc import LATEST, LocalTimeRow, MvccStore, NotNewest
 from tests.cluster.frozen import store_of, store_rows
 
 KEYS: list[Key] = [(0, 0, 0), (0, 1, -1), (0, 1, 1), (7, 0, 2)]

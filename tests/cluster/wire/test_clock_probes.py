@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from cluster.knobs import Knobs
 from cluster.store.clock_guard import ClockLimits
 from cluster.store.node_clock import NodeClock
-from cluster.wire.clock_probes import ClockProbes
+from cluster.wire.clocked import ClockProbes
 from harness.ports.sim.world import World
 
 
