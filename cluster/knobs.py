@@ -14,81 +14,109 @@ FromOne: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Timing and sizes; every node of a cluster gets the same ones. Durations are of the monotonic clock.
+    """Timing and sizes; every node of a cluster gets the same ones. Durations are of the monotonic clock."""
 
-    `lease_ms` (0: as long as `election_timeout_ms`) is Raft's lease; `tablet_lease_ms` (0: as long as
-    `election_timeout_ms`) the length of the lease record's HLC interval, which a successor waits out after a loss.
-    `snapshot_entries` is the number of applied entries between two snapshots of a group, `retained_entries` those kept
-    behind one for followers that lag. `max_inflight` bounds the AppendEntries on their way to one follower.
-    Snapshots travel in chunks of `snapshot_chunk_bytes`, of which `snapshot_window_chunks` may be unacknowledged. A
-    learner is promoted if it catches up in `catch_up_rounds`.
-    `max_clock_offset_ms` bounds how far any two nodes' wall clocks may lie apart; it must exceed half the longest round
-    trip, or no clock could be proven within it. Every `clock_probe_ms` nodes measure that. A client session ends after
-    `session_silence_ms` without a change, or as the least recently used beyond `max_sessions` of a group; it keeps at
-    most `session_answers` answers (G8). A segment of the node's log is closed above `log_segment_bytes`; a log that was
-    idle for `log_idle_ms` proves its last frame durable by another one. A leader whose disk has not answered for
-    `disk_stall_ms` gives its lease up; `max_queued_proposals` commands wait for a group's log, more are refused (G7).
-    Heartbeats to one node are gathered for `heartbeat_gather_ms`. A group that was at rest for `quiesce_after_ms`
-    falls silent, 0: never; what its members' nodes promise lets its lease last for `support_ms` (0: as long as
-    `election_timeout_ms`), at most as long as a record. Snapshots are written and sent below `bulk_bytes_per_s` each;
-    at most `bulk_queue_bytes` of their chunks wait, none longer than `bulk_patience_ms` (G6). A node takes
-    `max_requests` requests of clients at a time (G7). Replicas of quorum tables keep deletions for
-    `deletion_grace_ms`, within which repair has to bring them everywhere (Q2): every `repair_period_ms`, 0: never,
-    replicas of legacy tables are compared by trees of 2 ** `repair_tree_depth` hashes. A read of a logged table whose
-    replicas differ asks for sketches of `summary_cells` cells first, 0: for all ids (Q4). Replicas of logged tables
-    exchange what they miss every `poll_period_ms`, and every `reconcile_period_ms` they raise their low bound to what
-    is `write_timeout_ms` and `reconcile_margin_ms` old (Q6); 0: never. A store of quorum rows writes what
-    `memtable_bytes` of the log hold to a file. Closed timestamps lie `closed_lag_ms` behind the leaseholder's clock.
-    A replica that its leader has not heard of for `replica_dead_ms` is evicted and replaced by another (M11). A
-    tablet that no leader was reported for within `tablet_creation_ms` is replaced by one with other replicas (M8).
-    """
-
+    # ---- Raft ----
+    # A voter hears no leader for one to two of these before it stands for election.
     election_timeout_ms: FromOne = 600
+    # Below the lease, which each heartbeat renews.
     raft_heartbeat_ms: FromOne = 100
+    # Raft's lease; at most the election timeout, which 0 stands for.
     lease_ms: FromZero = 0
+    # How far any monotonic clock may run from real time: at 0.01 between 0.99 and 1.01 times as fast.
     max_clock_drift: Annotated[float, msgspec.Meta(ge=0.0, le=0.99)] = 0.01
+    # A leader steps down after so long without an answer from a quorum; 0: four election timeouts.
     check_quorum_ms: FromZero = 0
+    # The most that one AppendEntries carries, and how many of them may be on their way to one follower.
     max_batch_entries: FromOne = 64
     max_batch_bytes: FromOne = 1 << 20
     max_inflight: FromOne = 32
+    # Entries that stay in the log behind a snapshot, for followers that lag.
     retained_entries: FromZero = 256
+    # Applied entries between two snapshots of a group.
     snapshot_entries: FromOne = 2_000
+    # Snapshots travel in such chunks, of which a window may be unacknowledged.
     snapshot_chunk_bytes: FromOne = 1 << 18
     snapshot_window_chunks: FromOne = 4
+    # A learner is promoted if it catches up in this number of rounds (G1).
     catch_up_rounds: FromOne = 10
+
+    # ---- the node's log and disk ----
+    # A segment is closed above this size.
     log_segment_bytes: FromOne = 4 << 20
+    # A log that was idle for so long proves its last frame durable by another one.
     log_idle_ms: FromOne = 1_000
+    # How long a node waits before it tries a full disk again.
     disk_retry_ms: FromOne = 200
+    # A leader whose disk has not answered for so long gives its lease up (G7).
     disk_stall_ms: FromOne = 1_000
+    # The most commands that wait for a group's log; more are refused (G7).
     max_queued_proposals: FromOne = 4_096
+
+    # ---- calls ----
     tserver_heartbeat_ms: FromOne = 500
+    # How long a master waits for the answer of a tablet server.
     master_call_timeout_ms: FromOne = 1_000
+    # How long a leaseholder works on a request of a client.
     request_timeout_ms: FromOne = 5_000
+
+    # ---- leases, clocks and versions of ranges ----
+    # The length of the lease record's HLC interval, which a successor waits out after a loss; 0: an election timeout.
     tablet_lease_ms: FromZero = 0
+    # How far any two nodes' wall clocks may lie apart. Invariant: above half the longest round trip, or no clock could
+    # be proven within it.
     max_clock_offset_ms: FromOne = 500
+    # How often nodes measure that.
     clock_probe_ms: FromOne = 1_000
+    # How far back reads may ask: older versions are collected, but for the newest of each cell.
     version_retention_ms: FromZero = 60_000
+    # Closed timestamps lie so far behind the leaseholder's clock (R6).
     closed_lag_ms: FromZero = 3_000
+
+    # ---- client sessions (G8) ----
+    # A session ends after this time without a change, or as the least recently used above this number in a group.
     session_silence_ms: FromOne = 60_000
     max_sessions: FromOne = 10_000
+    # The most answers that a session keeps.
     session_answers: FromOne = 1_000
+
+    # ---- streams between nodes, and silence (G6) ----
+    # Heartbeats to one node are gathered for so long. Invariant: below `raft_heartbeat_ms`.
     heartbeat_gather_ms: FromZero = 10
+    # A group that was at rest for so long falls silent; 0: never.
     quiesce_after_ms: FromZero = 1_000
+    # What the nodes of a silent group's members promise lets its lease last so much longer; 0: an election timeout. At
+    # most as long as a record.
     support_ms: FromZero = 0
+    # Snapshots are written and sent below this rate each; a bounded queue of their chunks waits, none for longer.
     bulk_bytes_per_s: FromOne = 16 << 20
     bulk_queue_bytes: FromOne = 8 << 20
     bulk_patience_ms: FromOne = 2_000
+    # The most requests of clients that a node takes at a time (G7).
     max_requests: FromOne = 10_000
+
+    # ---- quorum tables ----
+    # Replicas keep deletions for so long, within which repair has to bring them everywhere (Q2).
     deletion_grace_ms: FromZero = 864_000_000
+    # A read of a logged table whose replicas differ asks first for sketches of as many cells; 0: for all ids (Q4).
     summary_cells: FromZero = 32
+    # So often replicas of legacy tables are compared, 0: never, by trees of 2 ** `repair_tree_depth` hashes.
     repair_period_ms: FromZero = 0
     repair_tree_depth: Annotated[int, msgspec.Meta(ge=0, le=20)] = 10
+    # Replicas of logged tables exchange what they miss every `poll_period_ms`, and every `reconcile_period_ms` they
+    # raise their low bound to what is `write_timeout_ms` and `reconcile_margin_ms` old (Q6); periods of 0: never.
     poll_period_ms: FromZero = 500
     reconcile_period_ms: FromZero = 5_000
     write_timeout_ms: FromZero = 2_000
     reconcile_margin_ms: FromZero = 1_000
+    # A store of quorum rows writes a file for each such stretch of the log.
     memtable_bytes: FromOne = 4 << 20
+
+    # ---- tablets ----
+    # A replica that its leader has not heard of for so long is evicted and replaced by another (M11). Invariant: above
+    # the election timeout.
     replica_dead_ms: FromOne = 60_000
+    # A tablet that no leader was reported for within this time is replaced by one with other replicas (M8).
     tablet_creation_ms: FromOne = 15_000
 
     def __post_init__(self) -> None:
@@ -119,8 +147,8 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """How far a promise reaches beyond the reading that asked for it (G3).
 
         Raft's lease is no longer than an election timeout, so nothing is served beyond that by a promise; and a
-        successor, whom nobody elects any sooner, finds such a one over where clocks are in step. It reaches no further
-        than a record: before members change a renewal has to say what was promised.
+        successor, whom nobody elects any sooner, finds one of that length over where clocks are in step. It reaches no
+        further than a record: before members change a renewal has to say what was promised.
         """
         return min((self.support_ms or self.election_timeout_ms) * 1_000_000, self.lease_record_ns)
 

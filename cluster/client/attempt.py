@@ -59,7 +59,7 @@ def attempt(network: Network, address: str, payload: bytes, timeout_s: float) ->
 async def attempt_as(
     decode: Callable[[bytes], ReplyType | ErrorReply], network: Network, address: str, payload: bytes, timeout_s: float
 ) -> ReplyType | Missed:
-    """The same for requests whose replies are of a family of their own."""
+    """Send one request whose reply is of a family of its own, which `decode` reads."""
     try:
         reply = decode(await network.call(address, payload, timeout_s))
     except (Unreachable, Refused) as error:

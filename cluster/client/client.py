@@ -121,7 +121,7 @@ class ClusterClient:
     async def create_table(
         self, name: str, columns: Sequence[Column], buckets: int, replication_factor: int, design: str = "raft"
     ) -> CreateTableReply:
-        """See `CatalogClient.create_table`."""
+        """Answered at once: see `CatalogClient.create_table`."""
         return await self.catalog.create_table(name, columns, buckets, replication_factor, design)
 
     async def is_create_done(self, name: str) -> bool:
@@ -362,12 +362,12 @@ class ClusterClient:
 
     def _learn_masters(self, missed: Missed) -> None:
         """A master that doesn't lead tells who the masters are; the latest configuration is taken (G1)."""
-        told = missed.error_reply
-        if told is not None and told.masters and told.masters_index > self._masters_index:
-            self._masters_index = told.masters_index
+        error = missed.error_reply
+        if error is not None and error.masters and error.masters_index > self._masters_index:
+            self._masters_index = error.masters_index
             for route in (self._masters, self._any_master):
                 if route is not None:
-                    route.retarget([master.address for master in told.masters])
+                    route.retarget([master.address for master in error.masters])
 
     async def _ask_tablet(
         self,
@@ -463,8 +463,8 @@ def _weigh(missed: Missed, trial: Trial, ticket: Ticket | None, *more_retried: s
     A registration changes no data. A refused session means that this attempt did nothing: the request is fresh again,
     unless an earlier attempt may have taken effect, whose answer is gone now.
     """
-    told = missed.error_reply
-    ended = told is not None and told.kind == "SESSION_ENDED" and ticket is not None and ticket.bound
+    error = missed.error_reply
+    ended = error is not None and error.kind == "SESSION_ENDED" and ticket is not None and ticket.bound
     if ticket is not None and (ended or not ticket.bound):
         missed = replace(missed, possible=False)
     trial.note(missed)
@@ -472,7 +472,7 @@ def _weigh(missed: Missed, trial: Trial, ticket: Ticket | None, *more_retried: s
         ticket.ended()
         _require_fresh(trial)
         return True
-    if told is not None and told.kind not in (*RETRIED_ERRORS, *more_retried):
+    if error is not None and error.kind not in (*RETRIED_ERRORS, *more_retried):
         raise trial.error()
     return False
 

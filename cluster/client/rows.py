@@ -44,7 +44,7 @@ class AskTablet(Protocol):
     async def __call__(
         self, table: str, partition: int, make: Callable[[str], Request], reply_type: type[ReplyType]
     ) -> tuple[ReplyType, str]:
-        """Raises DefiniteError."""
+        """(The reply, and the id of the tablet that gave it); raises DefiniteError."""
 
 
 class ChangeTablet(Protocol):

@@ -102,12 +102,12 @@ class Group:
         transport: Transport,
         log: GroupLog,
         raft: Raft,
-        told: Listeners,
+        listeners: Listeners,
     ) -> None:
         self._spec, self._machine, self._transport, self._disk = spec, machine, transport, log
         self._clock, self._now_ns = ports.clock, ports.clock.monotonic_ns
         self._failpoints = ports.failpoints
-        self._on_leadership, self._on_failure = told
+        self._on_leadership, self._on_failure = listeners
         self._observer, self._raft = spec.observer, raft
         self.ends: PromisedEnds = raft
         self._log = node_logger(spec.node_id)
@@ -181,7 +181,7 @@ class Group:
         return self._applier.installing
 
     def committed_as_of(self) -> tuple[int, int] | None:
-        """See `Raft.committed_as_of`."""
+        """What was committed when (M13), see `Raft.committed_as_of`; None once the group is stopped."""
         return None if self._stopped else self._raft.committed_as_of(self._clock.monotonic_ns())
 
     async def applied(self, index: int, timeout_s: float) -> None:
@@ -278,7 +278,7 @@ class Group:
         self._step(HandOverTo(target))
 
     def transfer_refusal(self, target: str) -> tuple[Reason, str] | None:
-        """See `Raft.transfer_refusal`."""
+        """Why leadership can't go to `target` now: see `Raft.transfer_refusal`."""
         return self._raft.transfer_refusal(target, self._now_ns())
 
     def hand_over(self, reason: str, wanted: bool = True) -> None:

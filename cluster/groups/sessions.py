@@ -112,7 +112,7 @@ class FrozenSessions:
         self._head, self._sessions, self._keeps_answers = head, sessions, keeps_answers
 
     def parts(self, part_bytes: int) -> Iterator[SessionRows]:
-        """Everything, at least one part; each is about so many bytes or one session."""
+        """Everything, in one part at least; each takes about `part_bytes` or is one session."""
         time, limits = self._head.time, self._head.limits
         if not self._sessions:
             yield self._head

@@ -51,7 +51,7 @@ class StateMachine(Protocol):
         """Carry a command out; the result goes to whoever proposed it here."""
 
     def freeze(self, part_bytes: int) -> Iterator[bytes]:
-        """The whole state after the last applied command, in parts of about so many bytes, one at least.
+        """The whole state after the last applied command, in parts of about `part_bytes`, one at least.
 
         Takes a moment however large the state is: parts are encoded as they are taken, while commands are applied that
         don't show in them.
@@ -107,11 +107,11 @@ class PromisedEnds(Protocol):
 
     @property
     def lease_extension(self) -> int:
-        """See `Raft.lease_extension`."""
+        """Up to where the own lease lasts: see `Raft.lease_extension`."""
 
     @property
     def earlier_until(self) -> int | None:
-        """See `Raft.earlier_until`."""
+        """Up to where earlier leases may last: see `Raft.earlier_until`."""
 
 
 class Transport(Protocol):

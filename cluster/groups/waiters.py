@@ -20,7 +20,7 @@ class NotProposed(Exception):
 
 
 class Overloaded(NotProposed):
-    """Too many commands wait for the log of this group."""
+    """More commands than allowed wait for the log of this group."""
 
     kind = "OVERLOADED"
 
@@ -239,7 +239,7 @@ class ProposalQueue:
             fail_future(proposal.future, Expired())
 
     def refuse(self, error: NotProposed) -> None:
-        """Refuse everything."""
+        """Refuse all that wait."""
         waiting, self.waiting = self.waiting, []
         self.next_deadline_ns = NEVER_NS
         for proposal in waiting:

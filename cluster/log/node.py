@@ -309,8 +309,8 @@ class NodeLog:
             self._unproven = len(records) > 1 or records[0].kind != DIRECTORY
         for view in views:
             view.settle()
-        for told in settling:
-            told()
+        for settle in settling:
+            settle()
         self._note_bases(records)
         segment = self._segments.current
         if segment.size >= self._knobs.log_segment_bytes or segment.number < self._rewrite_below:

@@ -23,7 +23,7 @@ _GROUP_OVERHEAD = 128
 
 
 class SnapshotRef(msgspec.Struct, frozen=True, array_like=True):
-    """A snapshot file that a group stands on, of so many bytes."""
+    """A snapshot file that a group stands on; `size` is in bytes."""
 
     path: str
     meta: SnapshotMeta

@@ -116,7 +116,7 @@ class Raft:
 
     @property
     def takes_commands(self) -> bool:
-        """See `leader.takes_commands`."""
+        """Whether commands had better be proposed now: see `leader.takes_commands`."""
         return leader.takes_commands(self._state)
 
     @property

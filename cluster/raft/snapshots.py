@@ -102,7 +102,7 @@ class SnapshotStreams:
     # ---- sending ----
 
     def begin(self, order: SendSnapshot, size: int, now_ns: int) -> None:
-        """Stream a snapshot of so many bytes; it replaces the stream to the same follower."""
+        """Stream a snapshot of `size` bytes; it replaces the stream to the same follower."""
         self.outgoing[order.target] = OutgoingSnapshot(order, size, now_ns, retry_at_ns=now_ns)
 
     def stop(self) -> None:

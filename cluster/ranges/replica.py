@@ -122,7 +122,7 @@ class RangeReplica:
         self._holding.attach(group, self._evaluation.promised)
 
     async def close(self) -> None:
-        """Stop serving."""
+        """Stop serving: the group is closed too."""
         self._holding.close()
         self._evaluation.close()
         if self._group is not None:

@@ -281,7 +281,7 @@ class MvccStore:
             self.threshold = threshold
 
     def shed(self, count: int) -> None:
-        """Let so many cells go for good, as nobody reads this any more: to let a large store go at once takes long."""
+        """Let `count` cells go for good, as nobody reads this any more: to let a large store go at once takes long."""
         for _ in range(min(count, len(self._cells))):
             self._cells.popitem()
 

@@ -144,7 +144,7 @@ class ClockProbes:
             self._alarm.set(self._clock.monotonic_ns())
 
     async def close(self) -> None:
-        """Stop."""
+        """Stop, and give up the probes under way."""
         self._running = False
         self._alarm.cancel()
         tasks = list(self._busy.values())

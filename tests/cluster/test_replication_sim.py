@@ -219,7 +219,7 @@ def test_a_quarantined_replica_is_replaced_by_the_masters() -> None:
 
 
 @pytest.mark.parametrize("voter", [True, False])
-def test_a_member_too_many_is_told_and_removed(voter: bool) -> None:
+def test_a_member_too_many_is_reported_and_removed(voter: bool) -> None:
     """An operator added one where masters had; there were four voters for good, and nothing told it."""
 
     async def scenario(rig: Moving) -> None:
@@ -231,12 +231,12 @@ def test_a_member_too_many_is_told_and_removed(voter: bool) -> None:
         await rig.change("tserver", "add-learner", free)
         if voter:
             await rig.change("tserver", "promote", free)
-        told = "has 4 replicas by the catalog" if voter else f"has the learners {free} beside enough voters"
+        reported = "has 4 replicas by the catalog" if voter else f"has the learners {free} beside enough voters"
         problems: tuple[Problem, ...] = ()
         for _ in range(10):
             problems += (await rig.database.look(0.0)).problems
             await asyncio.sleep(0.1)
-        assert any(told in problem.message for problem in problems), problems
+        assert any(reported in problem.message for problem in problems), problems
         after = await three(rig, group)
         assert leader in after and (voter or after == before)
         assert (await rig.database.look(5.0)).healthy

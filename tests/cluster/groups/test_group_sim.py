@@ -377,7 +377,7 @@ def test_a_leader_whose_disk_is_full_tries_every_voter_until_one_takes_over(cut_
         simulate(seed, scenario)
 
 
-def test_a_follower_told_to_truncate_what_is_committed_stops_and_tells_its_node() -> None:
+def test_a_follower_that_is_to_truncate_what_is_committed_stops_and_tells_its_node() -> None:
     """R1: it did so silently."""
 
     async def scenario(cluster: Cluster) -> None:
