@@ -173,9 +173,9 @@ class ClusterClient:
             await trial.pause()
         raise DefiniteError(trial.error().kind, str(trial.error()))
 
-    async def ask_leader(self, request: Request, reply_type: type[ReplyType]) -> ReplyType:
+    async def ask_leader(self, request: Request, reply_type: type[ReplyType], trial: Trial | None = None) -> ReplyType:
         """Put a request to the leader master until it is answered; only what may be carried out twice without harm."""
-        return await self._ask_leader(request, reply_type)
+        return await self._ask_master(lambda: request, reply_type, trial=trial)
 
     @property
     def patience_s(self) -> float:
@@ -184,21 +184,22 @@ class ClusterClient:
 
     async def status(self, address: str) -> StatusReply:
         """What the node at this address says of itself; one attempt with the whole deadline."""
-        reply = await attempt(self._ports.network, address, encode(GetStatus()), self._timeout_s)
-        if isinstance(reply, Missed):
-            raise DefiniteError(reply.kind, reply.message)
-        return _expect(reply, StatusReply)
+        return await self._look(address, GetStatus(), StatusReply, self._timeout_s)
 
     async def servers_heard_by(self, address: str) -> TabletServersReply:
         """The tablet servers that the master at this address has heard of, leader or not; one attempt.
 
         Raises DefiniteError.
         """
-        request = encode(ListTabletServers(max_staleness_ms=ANY_AGE_MS))
-        reply = await attempt(self._ports.network, address, request, self._attempt_timeout_s)
+        request = ListTabletServers(max_staleness_ms=ANY_AGE_MS)
+        return await self._look(address, request, TabletServersReply, self._attempt_timeout_s)
+
+    async def _look(self, address: str, request: Request, reply_type: type[ReplyType], timeout_s: float) -> ReplyType:
+        """One attempt of what has no effect."""
+        reply = await attempt(self._ports.network, address, encode(request), timeout_s)
         if isinstance(reply, Missed):
             raise DefiniteError(reply.kind, reply.message)
-        return _expect(reply, TabletServersReply)
+        return _expect(reply, reply_type)
 
     async def ask_once(self, address: str, request: Request, reply_type: type[ReplyType]) -> ReplyType:
         """Put an operator's request to the node at this address alone; one attempt with the whole deadline.
@@ -332,9 +333,6 @@ class ClusterClient:
 
             return ServedChange(*await self._ask_tablet(table, partition, change, Done, self._trial(), ticket))
 
-    async def _ask_leader(self, request: Request, reply_type: type[ReplyType], trial: Trial | None = None) -> ReplyType:
-        return await self._ask_master(lambda: request, reply_type, trial=trial)
-
     async def _ask_master(
         self,
         make: Callable[[], Request],
@@ -412,7 +410,7 @@ class ClusterClient:
         timeout_s = trial.attempt_timeout_s
         short = Trial(self._ports.clock, self._entropy, timeout_s, timeout_s / 2)
         try:
-            reply = await self._ask_leader(GetTableLocations(table), TableLocationsReply, short)
+            reply = await self.ask_leader(GetTableLocations(table), TableLocationsReply, short)
         except (DefiniteError, IndefiniteError):
             return  # The operation goes on with the old locations until its deadline.
         self._remember(table, reply)
@@ -420,7 +418,7 @@ class ClusterClient:
     async def _locate(self, table: str, partition: int, trial: Trial) -> _Tablet | None:
         """The tablet of a partition key; None if it isn't running yet, after a pause. Raises at the deadline."""
         if table not in self._tables:
-            self._remember(table, await self._ask_leader(GetTableLocations(table), TableLocationsReply, trial))
+            self._remember(table, await self.ask_leader(GetTableLocations(table), TableLocationsReply, trial))
         tablets = self._tables[table]
         for tablet in tablets.values():
             held = tablet.location.partition

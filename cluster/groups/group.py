@@ -23,7 +23,6 @@ from cluster.groups.spec import (
     MachineFailed,
     OnFailure,
     OnLeadership,
-    PromisedEnds,
     StateMachine,
     Transport,
     group_state,
@@ -109,7 +108,7 @@ class Group:
         self._failpoints = ports.failpoints
         self._on_leadership, self._on_failure = listeners
         self._observer, self._raft = spec.observer, raft
-        self.ends: PromisedEnds = raft
+        self.ends = raft
         self._log = node_logger(spec.node_id)
         self._waiters = Waiters()
         applied_for = AppliedFor(lambda: raft.leader, self._snapshot_if_due, self._panic)

@@ -102,18 +102,6 @@ def part_bytes(knobs: Knobs) -> int:
     return min(knobs.snapshot_chunk_bytes, _PART_BYTES)
 
 
-class PromisedEnds(Protocol):
-    """What Raft knows of the ends of leases, as data timestamps (G3)."""
-
-    @property
-    def lease_extension(self) -> int:
-        """Up to where the own lease lasts: see `Raft.lease_extension`."""
-
-    @property
-    def earlier_until(self) -> int | None:
-        """Up to where earlier leases may last: see `Raft.earlier_until`."""
-
-
 class Transport(Protocol):
     """Sends Raft messages to other nodes; may lose, double and reorder them."""
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
 from cluster.alarm import Alarm
+from cluster.groups.group import Group
 from cluster.groups.waiters import NotProposed, OutcomeUnknown
 from cluster.knobs import Knobs
 from cluster.ranges import requests
@@ -53,13 +54,6 @@ def _ignore(*_: object) -> None:
     return None
 
 
-class ReplicatedLog(Protocol):
-    """The range's replicated log."""
-
-    def submit_stamped(self, stamp: Callable[[], bytes], timeout_s: float) -> asyncio.Future[bytes]:
-        """Propose what `stamp` gives where the position is fixed; done when that is applied or known dead."""
-
-
 class Evaluating(msgspec.Struct):
     """A change between its latches and its log position."""
 
@@ -93,11 +87,11 @@ class Evaluation:
         self._deadlines = Deadlines(ports.clock, self._timeout_s)
         self._latches = Latches()
         self._promises: Promises | None = None
-        self._log: ReplicatedLog | None = None
+        self._log: Group | None = None
         self.on_closed: OnClosed = _ignore
         self._group_id = ""
 
-    def attach(self, log: ReplicatedLog, group_id: str) -> None:
+    def attach(self, log: Group, group_id: str) -> None:
         """The replica's group is open."""
         self._log, self._group_id = log, group_id
 
@@ -153,7 +147,7 @@ class Evaluation:
         arrived = self._clock.now()
         return arrived if change.requested is None else min(arrived, change.requested)
 
-    async def _evaluate(self, work: Evaluating, log: ReplicatedLog) -> asyncio.Future[bytes]:
+    async def _evaluate(self, work: Evaluating, log: Group) -> asyncio.Future[bytes]:
         """From the timestamp cache to the proposal. Lease sequence and tracker entry stay what they are, whatever
         happens where this waits; later steps only raise the timestamp. Raises OpenIntent.
         """

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -19,6 +19,7 @@ from cluster.groups.waiters import NotProposed
 from cluster.knobs import Knobs
 from cluster.raft.types import Role, SoftState
 from cluster.ranges.lease_record import AcquireLease, HandOverLease, Lease, RenewLease, ended
+from cluster.ranges.tablet import TabletMachine
 from cluster.store.hlc import Timestamp, shown_at
 from cluster.store.node_clock import NodeClock
 from cluster.wire.messages import ErrorReply, encode
@@ -31,12 +32,6 @@ _FOR_EVER_S = 1e6
 
 _FENCED = encode(ErrorReply("CLOCK_FENCED", "this node's clock is not to be trusted", definite=True))
 _NO_LEASE = encode(ErrorReply("NO_LEASE", "the new leader's lease has not begun yet", definite=True))
-
-
-class LeaseState(Protocol):
-    """The part of a range's replicated state that holding its lease depends on."""
-
-    lease: Lease | None
 
 
 Promised: TypeAlias = Callable[[], tuple[Timestamp, Timestamp]]
@@ -69,7 +64,9 @@ class HeldLease(msgspec.Struct, frozen=True):
 class Holding:
     """One replica's side of its range's lease. Made once a replica; `attach` it to its group when that is open."""
 
-    def __init__(self, ports: Ports, clock: NodeClock, state: LeaseState, knobs: Knobs, flaws: frozenset[str]) -> None:
+    def __init__(
+        self, ports: Ports, clock: NodeClock, state: TabletMachine, knobs: Knobs, flaws: frozenset[str]
+    ) -> None:
         self._node_id, self._sleep, self._clock, self._state = ports.node_id, ports.clock.sleep, clock, state
         self._duration_ns, self._timeout_s = knobs.lease_record_ns, knobs.request_timeout_ms / 1e3
         self._knobs, self._flaws = knobs, flaws

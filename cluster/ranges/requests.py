@@ -9,11 +9,10 @@ has a default. A cell that was never written belongs to a row older than its col
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
-from cluster.ranges.tablet import AlterSchema, Put
+from cluster.ranges.tablet import AlterSchema, Put, TabletMachine
 from cluster.store.cells import Key, Span, Value, is_value, point, rows, same_value
-from cluster.store.mvcc import Version
 from cluster.store.schema import Column, InvalidSchema, decode_key, fits
 from cluster.wire.messages import (
     Cell,
@@ -34,29 +33,6 @@ Read: TypeAlias = ReadCell | ReadRows | GetRow | ScanRows
 
 MARKER = -1
 """The marker's column."""
-
-
-class RowState(Protocol):
-    """The part of a range's state that changes of rows are decided on."""
-
-    @property
-    def schema_in_force(self) -> AlterSchema: ...
-
-    def read(self, key: Key) -> Version | None:
-        """The newest version of a cell."""
-
-
-class RowVersions(Protocol):
-    """The part of a range's state that reads of rows look at."""
-
-    @property
-    def schema_in_force(self) -> AlterSchema: ...
-
-    def read(self, key: Key, as_of: int) -> Version | None:
-        """The version of a cell in force at `as_of`."""
-
-    def scan(self, span: Span, as_of: int) -> list[tuple[Key, Version]]:
-        """The cells of a span in force at `as_of`, in order."""
 
 
 def marker_of(request: ChangeRow | GetRow) -> Key:
@@ -99,7 +75,7 @@ def points_of(puts: tuple[Put, ...]) -> tuple[Span, ...]:
     return tuple([point(put.key) for put in puts])
 
 
-def decide(change: Change, puts: tuple[Put, ...], state: RowState, timestamp: int) -> tuple[tuple[Put, ...], Done]:
+def decide(change: Change, puts: tuple[Put, ...], state: TabletMachine, timestamp: int) -> tuple[tuple[Put, ...], Done]:
     """Which of its `puts` it writes on this state at `timestamp`, all or none, and its answer."""
     if type(change) is CompareAndSet:
         version = state.read(change.cell)
@@ -126,7 +102,7 @@ def spans_of(read: Read) -> tuple[Span, ...]:
 
 
 def carry_out(
-    read: Read, spans: tuple[Span, ...], versions: RowVersions, timestamp: int
+    read: Read, spans: tuple[Span, ...], versions: TabletMachine, timestamp: int
 ) -> ReadReply | RowsReply | TypedRowsReply | ErrorReply:
     """What it finds at `timestamp`; `spans` is what it touches."""
     if isinstance(read, ReadCell):
@@ -163,7 +139,7 @@ def row_refusal(change: ChangeRow, schema: AlterSchema) -> ErrorReply | None:
     return None if problem is None else ErrorReply("INVALID", problem, definite=True)
 
 
-def decide_row(change: ChangeRow, state: RowState, timestamp: int) -> tuple[tuple[Put, ...], Done]:
+def decide_row(change: ChangeRow, state: TabletMachine, timestamp: int) -> tuple[tuple[Put, ...], Done]:
     """What it writes on this state at `timestamp`, and its answer."""
     marker = marker_of(change)
     version = state.read(marker)
@@ -188,7 +164,7 @@ def schema_cells(schema: AlterSchema) -> Iterator[Column]:
     return (column for column in schema.columns if not column.key)
 
 
-def _needs_cell(column: Column, key: Key, value: Value, state: RowState) -> bool:
+def _needs_cell(column: Column, key: Key, value: Value, state: TabletMachine) -> bool:
     """A null needs none where there is none: it reads null anyway, unless the column has a default."""
     return value is not None or column.default is not None or state.read(key) is not None
 
@@ -236,7 +212,7 @@ def _behind(version: int, schema: AlterSchema) -> ErrorReply:
 # ---- reads of rows ----
 
 
-def get_row(read: GetRow, versions: RowVersions, timestamp: int) -> TypedRowsReply | ErrorReply:
+def get_row(read: GetRow, versions: TabletMachine, timestamp: int) -> TypedRowsReply | ErrorReply:
     """The row at `timestamp`, if it is there."""
     schema = versions.schema_in_force
     columns = _columns(read.columns, read.schema_version, schema)
@@ -249,7 +225,7 @@ def get_row(read: GetRow, versions: RowVersions, timestamp: int) -> TypedRowsRep
     return TypedRowsReply((TypedRow(read.row, values),), timestamp, schema.version)
 
 
-def scan_rows(read: ScanRows, versions: RowVersions, timestamp: int) -> TypedRowsReply | ErrorReply:
+def scan_rows(read: ScanRows, versions: TabletMachine, timestamp: int) -> TypedRowsReply | ErrorReply:
     """The rows of the span at `timestamp`, in order."""
     schema = versions.schema_in_force
     columns = _columns(read.columns, read.schema_version, schema)
@@ -275,7 +251,7 @@ def _columns(ids: tuple[int, ...], version: int, schema: AlterSchema) -> list[Co
     return refused if refused is not None else [by_id[each] for each in ids]
 
 
-def _value(column: Column, key: Key, versions: RowVersions, timestamp: int) -> Value:
+def _value(column: Column, key: Key, versions: TabletMachine, timestamp: int) -> Value:
     """A null that was written is null; what was never written is the default of a column younger than its row."""
     version = versions.read(key, timestamp)
     return column.default if version is None else version.value

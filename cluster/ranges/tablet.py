@@ -121,9 +121,9 @@ def _parts(head: _Head, cells: FrozenCells, sessions: FrozenSessions, part_bytes
     yield encode(head)
     for rows in gathered(cells.rows(part_bytes), part_bytes):
         yield encode(_Cells(rows))
-    for times in gathered(cells.local_times.rows(), part_bytes):
+    for times in gathered(cells.local_times, part_bytes):
         yield encode(_LocalTimes(times))
-    for intents in gathered(cells.intents.rows(), part_bytes):
+    for intents in gathered(cells.intents, part_bytes):
         yield encode(_Intents(intents))
     for part in sessions.parts(part_bytes):
         yield encode(_Clients(part))

@@ -32,6 +32,11 @@ def is_value(value: object) -> bool:
     return isinstance(value, _VALUE_TYPES)
 
 
+def value_bytes(value: Value) -> int:
+    """About what a value takes beside what every value does."""
+    return len(value) if isinstance(value, bytes | str) else 0
+
+
 def same_value(one: Value, other: Value) -> bool:
     """Equality that keeps types apart: 1, 1.0 and True are three values, and NaN is none."""
     return type(one) is type(other) and one == other

@@ -6,26 +6,14 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
-from cluster.store.cells import MASK, Key, Span, Value, fingerprint, point
-from cluster.store.intents import FrozenIntents, Intent, IntentRow, Intents, OpenIntent
+from cluster.store.cells import MASK, Key, Span, Value, fingerprint, point, value_bytes
+from cluster.store.intents import Intent, IntentRow, Intents, OpenIntent
 
 LocalTimeRow: TypeAlias = tuple[Key, int, int]
 """A cell, the timestamp of one of its versions, and the earlier clock time at which that was written."""
 
 _TIME_BYTES = 40
 """About what a row of local times takes."""
-
-
-class FrozenLocalTimes:
-    """The times as they were at one time; made by `LocalTimes.freeze`."""
-
-    def __init__(self, times: dict[tuple[Key, int], int]) -> None:
-        self._times = times
-
-    def rows(self) -> Iterator[tuple[LocalTimeRow, int]]:
-        """Rows and about their sizes."""
-        for (key, timestamp), written_at in self._times.items():
-            yield (key, timestamp, written_at), _TIME_BYTES
 
 
 class LocalTimes:
@@ -58,9 +46,9 @@ class LocalTimes:
         gone = [(each, self._times.pop((key, each))) for each in timestamps if (key, each) in self._times]
         return sum(_print(key, timestamp, written_at) for timestamp, written_at in gone)
 
-    def freeze(self) -> FrozenLocalTimes:
-        """Everything as it is now."""
-        return FrozenLocalTimes(self._times.copy())
+    def freeze(self) -> Iterator[tuple[LocalTimeRow, int]]:
+        """All of them as they are now, with about their sizes."""
+        return (((*version, written_at), _TIME_BYTES) for version, written_at in self._times.copy().items())
 
 
 def _print(key: Key, timestamp: int, written_at: int) -> int:
@@ -109,8 +97,8 @@ class FrozenCells:
         self,
         cells: dict[Key, _Cell],
         keys: dict[int, tuple[int, list[Key]]],
-        local_times: FrozenLocalTimes,
-        intents: FrozenIntents,
+        local_times: Iterator[tuple[LocalTimeRow, int]],
+        intents: Iterator[tuple[IntentRow, int]],
     ) -> None:
         self._cells, self._keys = cells, keys
         self.local_times, self.intents = local_times, intents
@@ -126,8 +114,7 @@ def _rows_of(key: Key, cell: _Cell, row_bytes: int) -> Iterator[tuple[StoreRow, 
     versions: list[tuple[int, Value]] = []
     size = _ROW_BYTES
     for version in zip(cell.times, cell.values, strict=True):
-        value = version[1]
-        more = _VERSION_BYTES + (len(value) if isinstance(value, bytes | str) else 0)
+        more = _VERSION_BYTES + value_bytes(version[1])
         if versions and size + more > row_bytes:
             yield (key, versions), size
             versions, size = [], _ROW_BYTES
