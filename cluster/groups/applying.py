@@ -100,10 +100,6 @@ class Applier:
         if self._long_work is not None:
             self._long_work.cancel()
 
-    @property
-    def _may_go_on(self) -> bool:
-        return bool(self._waiting) and self._waiting[0][0] <= self._durable_sequence
-
     def _go_on(self) -> None:
         """Do what can be done now, as long as it is little; who is told of an entry may cause the next call."""
         if self._going_on:
@@ -127,7 +123,7 @@ class Applier:
 
     async def _go_on_in_turns(self) -> None:
         try:
-            while self._may_go_on:
+            while self._waiting and self._waiting[0][0] <= self._durable_sequence:
                 _, ready, received = self._waiting.popleft()
                 if received is not None:
                     try:

@@ -160,7 +160,7 @@ class GroupLog:
             self._queue.append(_Work(None, ref, on_done=lambda: on_saved(ref)))
             self._owner.wake(self)
 
-        self._owner.store_snapshot(self, meta, parts, stored)
+        self.spawn(self._owner.store_snapshot(self.group, meta, parts, stored))
 
     async def load_snapshot(self, ref: SnapshotRef, take: TakePart) -> None:
         """Hand every part of the snapshot that the group stands on to `take`; raises Quarantined if it is damaged."""

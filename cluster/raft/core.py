@@ -280,6 +280,7 @@ def count_durable(state: State, sequence: int) -> None:
     """Every `Persist` up to `sequence` is durable."""
     if sequence > state.persisted_sequence:
         state.persisted_sequence = sequence
+    # Persists become durable in their order, and what was truncated since no longer counts (`forget_durable_above`).
     pending = state.pending_writes
     while pending and pending[0][0] <= sequence:
         durable = pending.popleft()[1]
@@ -296,15 +297,12 @@ def compact(state: State, meta: SnapshotMeta) -> None:
     if meta.index > log.last_index:
         log.compact(meta.index, meta.term)
     else:
-        keep_after = max(log.offset, min(meta.index - state.config.retained_entries, *streamed(state), meta.index))
+        # Without what follows a snapshot under way in the log, its receiver would need the next one at once.
+        streamed = [progress.snapshot for progress in state.progress.values() if progress.mode is Mode.SNAPSHOT]
+        keep_after = max(log.offset, min(meta.index - state.config.retained_entries, *streamed, meta.index))
         log.compact(keep_after, log.term(keep_after))
     state.configurations.compact(log.offset)
     state.durable_index = max(state.durable_index, meta.index)
-
-
-def streamed(state: State) -> list[int]:
-    """Snapshots under way: without what follows them in the log, their receivers would need the next one at once."""
-    return [progress.snapshot for progress in state.progress.values() if progress.mode is Mode.SNAPSHOT]
 
 
 def snapshot_index(state: State, applied_index: int) -> int:
@@ -318,8 +316,9 @@ def collect(state: State) -> Ready:
     """The Ready of the step that just ran; the next step starts with an empty outbox."""
     apply = newly_committed(state) if state.commit_index > state.applied_index or state.config.flaws else ()
     last = state.soft_state
-    same = last.role is state.role and last.term == state.term and last.leader == state.leader
-    soft_state = None if same else changed_soft_state(state)
+    soft_state = None
+    if last.role is not state.role or last.term != state.term or last.leader != state.leader:
+        soft_state = state.soft_state = SoftState(state.role, state.term, state.leader)
     if state.quiet is not None or state.transfer_target is not None:
         wake_ns = next_wake_ns(state)
     else:
@@ -365,7 +364,9 @@ def persist_of(state: State, out: Outbox, install: SnapshotMeta | None = None) -
     state.sequence += 1
     hard_state = None
     if out.hard_changed:
-        hard_state = HardState(state.term, saved_vote(state), state.commit_index)
+        # The vote survives a crash, so that no voter votes twice in a term (§3.8).
+        vote = None if "raft-forget-vote" in state.config.flaws else state.vote
+        hard_state = HardState(state.term, vote, state.commit_index)
         state.hard_sequence = state.sequence
     entries: tuple[Entry, ...] = ()
     if out.unsaved_from:
@@ -373,11 +374,6 @@ def persist_of(state: State, out: Outbox, install: SnapshotMeta | None = None) -
     if entries or install:
         state.pending_writes.append((state.sequence, state.log.last_index))
     return Persist(state.sequence, hard_state, entries, install, tuple(out.after_persist))
-
-
-def saved_vote(state: State) -> NodeId | None:
-    """The vote that survives a crash, so that no voter votes twice in a term (§3.8)."""
-    return None if "raft-forget-vote" in state.config.flaws else state.vote
 
 
 def newly_committed(state: State) -> tuple[Entry, ...]:
@@ -390,11 +386,6 @@ def newly_committed(state: State) -> tuple[Entry, ...]:
     entries = state.log.between(state.applied_index + 1, last)
     state.applied_index = last
     return entries
-
-
-def changed_soft_state(state: State) -> SoftState:
-    state.soft_state = SoftState(state.role, state.term, state.leader)
-    return state.soft_state
 
 
 def next_wake_ns(state: State) -> int:

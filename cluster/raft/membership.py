@@ -143,6 +143,7 @@ def on_progress(state: State, peer: NodeId, progress: Progress, now_ns: int) -> 
     catch_up = state.catch_up
     if catch_up is None or peer != catch_up.server_id or state.transfer_target is not None:
         return
+    # Each turn ends a round, or the promotion: a round whose goal is reached already took no time at all.
     while progress.match >= catch_up.goal:
         if now_ns - catch_up.began_ns < state.config.election_timeout_ns:
             state.catch_up = None

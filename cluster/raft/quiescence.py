@@ -186,6 +186,7 @@ def asks(state: State, now_ns: int) -> bool:
         return False
     timeout_ns = state.config.election_timeout_ns
     if state.quiet is not None:
+        # Asked again with each heartbeat until all have agreed; a member that doesn't in time ends the attempt.
         if now_ns - state.quiet.since_ns < timeout_ns:
             return True
         resume(state)

@@ -271,31 +271,21 @@ class State:
         self.node_id, self.leader_lease_ns = self.config.node_id, self.config.leader_lease_ns
         self.term, self.vote = stored.hard_state.term, stored.hard_state.vote
         self.soft_state = SoftState(self.role, self.term, None)
-        self.snapshot = stored.snapshot
-        self.log = recovered_log(stored.snapshot, stored.entries)
+        meta = self.snapshot = stored.snapshot
+        if meta is None:
+            self.log = Log(0, 0, stored.entries)
+        else:
+            self.log = Log(meta.index, meta.term, [entry for entry in stored.entries if entry.index > meta.index])
         self.applied_index = self.log.offset
         self.commit_index = max(self.log.offset, min(stored.hard_state.commit, self.log.last_index))
-        self.configurations = recovered_configurations(stored.snapshot, self.log)
+        self.configurations = Configurations(Configuration() if meta is None else meta.configuration)
+        self.configurations.append(self.log.between(self.log.offset + 1, self.log.last_index))
         self.durable_index = self.log.last_index
         # A restarted voter can't know whose lease it had acknowledged: it behaves as if it had just heard a leader.
         if self.restarted and "no-restart-silence" not in self.config.flaws:
             self.contact_ns = now_ns
         rearm_election(self, now_ns)
         adopt(self)
-
-
-def recovered_log(snapshot: SnapshotMeta | None, entries: Sequence[Entry]) -> Log:
-    """The log after a restart: what storage holds above its snapshot."""
-    if snapshot is None:
-        return Log(0, 0, entries)
-    return Log(snapshot.index, snapshot.term, [entry for entry in entries if entry.index > snapshot.index])
-
-
-def recovered_configurations(snapshot: SnapshotMeta | None, log: Log) -> Configurations:
-    """The configurations after a restart: the snapshot's, and those of the log above it."""
-    configurations = Configurations(Configuration() if snapshot is None else snapshot.configuration)
-    configurations.append(log.between(log.offset + 1, log.last_index))
-    return configurations
 
 
 def adopt(state: State) -> None:
@@ -378,5 +368,6 @@ def quorum_value(state: State, own: int, others: list[int]) -> int:
     """
     if state.votes_itself:
         others.append(own)
+    # Sorted downwards, the value at place k is reached by k + 1 voters.
     others.sort(reverse=True)
     return others[state.quorum - 1]

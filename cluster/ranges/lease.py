@@ -81,7 +81,7 @@ class Holding:
         """Up to where a lease was used here by promises, beyond its record."""
         self._renewal: asyncio.Future[bytes] | None = None
         self._wait: asyncio.Task[None] | None = None
-        self._aside: asyncio.Task[None] | None = None
+        self._aside: asyncio.Task[bool] | None = None
         self._given_up = 0
         """Sequence of the last lease given up here: whether its record was committed or not, it is held no more."""
         self._handing_over = False
@@ -239,10 +239,7 @@ class Holding:
             group.hand_over(_CLOCK, wanted=False)
             self._acquire()
         elif self._aside is None or self._aside.done():
-            self._aside = asyncio.create_task(self._step_aside(), name="lease.aside")
-
-    async def _step_aside(self) -> None:
-        await self.hand_over()
+            self._aside = asyncio.create_task(self.hand_over(), name="lease.aside")
 
     def on_over(self) -> None:
         """To be told that the lease before was handed over: who waits for its end may begin."""

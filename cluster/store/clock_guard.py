@@ -132,12 +132,14 @@ class ClockGuard:
             self._base_at_ns = monotonic_ns  # no drift makes up for a jump, however long it lasts
 
     def _judged(self, lead_ns: int, monotonic_ns: int) -> ClockFence | None:
+        # A majority of the peers and the node itself has to agree; the node does, so that without peers there is one.
         proven = sum([self._proven(peer, lead_ns, monotonic_ns) for peer in self._peers])
         quorum = 2 * (proven + 1) > len(self._peers) + 1
         if self._jumped and not (quorum and self._peers):
             return ClockFence.JUMPED
         if not quorum:
             return ClockFence.UNPROVEN
+        # Trusted from here on: the next jump is measured from this lead, set for good or never moved.
         self._jumped = False
         self._base_ns, self._base_at_ns = lead_ns, monotonic_ns
         return None

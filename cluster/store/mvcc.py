@@ -313,6 +313,7 @@ class MvccStore:
 
     def _collect(self, key: Key, times: list[int], values: list[Value]) -> None:
         """Drop versions that were already replaced at the threshold; the one in force there stays."""
+        # Invariant: times rise, so the last one at or below the threshold is what a read there finds.
         dropped = bisect_right(times, self.threshold) - 1
         gone = zip(times[:dropped], values[:dropped], strict=True)
         prints = sum(fingerprint((key, *version)) for version in gone) + self._local_times.forget(key, times[:dropped])
