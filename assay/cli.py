@@ -401,7 +401,7 @@ def complain(sentence: str) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Entry point: every outcome becomes an exit code of `README.md`, and never a traceback without `--debug`."""
+    """Entry point: every outcome becomes an exit code of `checking.md`, and never a traceback without `--debug`."""
     print_any_name()
     if arguments is None:
         _process.is_program = True

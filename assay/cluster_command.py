@@ -149,7 +149,7 @@ def _named(value: Any) -> Any:
 
 
 async def _look(client: ClusterClient, up: UpCluster, settle_s: float = SETTLE_S) -> ClusterReport:
-    from harness.ports.real.clock import RealClock
+    from harness.ports.real.ports import RealClock
 
     nodes = tuple(Node(each.name, each.role, each.zone) for each in up.nodes)
     addresses = {each.name: each.address for each in up.nodes}
@@ -211,7 +211,7 @@ async def _up(store: Path, masters: int, nodes: int, flaws: Sequence[str], tell:
     from cluster.deploy.database_ssh import SshDatabase
     from cluster.deploy.layout import Layout
     from harness.env.docker.environment import DockerEnvironment
-    from harness.ports.real.clock import RealClock
+    from harness.ports.real.ports import RealClock
 
     environment = DockerEnvironment(RealClock(), report=tell)
     await environment.prepare()

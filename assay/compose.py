@@ -22,9 +22,9 @@ from harness.errors import UserError
 from harness.history import rundir as rundirs
 from harness.history.rundir import RunDir
 from harness.ports.sim.world import World
-from harness.powers import FailsOver
-from harness.protocols import Database, Environment
-from harness.run.life_cycle import Judge, RunListener, RunOutcome, Test, run
+from harness.protocols import Database, Environment, FailsOver
+from harness.run.life_cycle import run
+from harness.run.spec import Judge, RunListener, RunOutcome, Test
 from harness.verdict.adequacy import parse_floors, without_availability
 from nemesis.asked import ALL
 from nemesis.packages import NemesisOptions, NemesisPackage, package, wanted
@@ -224,7 +224,7 @@ def run_in_docker(
     from cluster.deploy.node_files import LOG_PATH
     from harness.env.docker.environment import DockerEnvironment
     from harness.env.docker.machines import KeptLogs
-    from harness.ports.real.clock import RealClock
+    from harness.ports.real.ports import RealClock
 
     async def main() -> RunOutcome:
         needed = wanted(options.nemesis)

@@ -9,7 +9,7 @@ from rich.console import Console
 from assay.faults_here import docker_faults
 from harness.env.doctor import clean as clean_up
 from harness.env.doctor import examine, findings
-from harness.ports.real.clock import RealClock
+from harness.ports.real.ports import RealClock
 
 
 def print_doctor(clean: bool, build: bool) -> int:

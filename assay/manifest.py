@@ -18,9 +18,8 @@ import msgspec
 
 from assay.progress import working
 from assay.telling import Teller
-from checkers.api import judge_source_by_each
+from checkers.api import choose_engine, judge_source_by_each
 from checkers.engines.api import Engine
-from checkers.engines.choose import choose_engine
 from checkers.importers.detect import open_source, require_file
 from checkers.models import MODELS
 from checkers.options import CheckOptions

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from checkers.compile_cache import compilation_told
+from checkers.compile_cache import compilation_reported
 from harness.history.ops import Op
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class RunProgress:
     """A `harness.run.spec.RunListener` on standard error: one bar on a terminal, else a line now and then."""
 
     def __init__(self, time_limit_s: float) -> None:
-        from harness.ports.real.clock import RealClock  # with it comes all that real nodes take
+        from harness.ports.real.ports import RealClock  # with it comes all that real nodes take
 
         self._bar = _StageBar() if on_terminal() else None
         self._clock = RealClock()
@@ -112,7 +112,7 @@ def working(text: str) -> Iterator[Callable[[str], None]]:
         def tell(compiling: bool) -> None:
             status.update(f"{shown} (compiling, once after each update)" if compiling else shown)
 
-        with compilation_told(tell):
+        with compilation_reported(tell):
             yield change
 
 

@@ -28,7 +28,7 @@ from harness.history.cores import usable_cores
 from harness.history.rundir import RunDir, adopt
 from harness.run.spec import Silent
 from harness.run.stopping import end_runs_from_now_on, in_charge, signals_held
-from harness.verdict.invariants import CHECKER
+from harness.verdict.run_verdict import CHECKER
 
 GRACE_S = 3.0
 """How long a process of the pool may take to end its run, and to remove what is left of it."""

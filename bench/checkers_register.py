@@ -18,12 +18,11 @@ import numpy as np
 from bench._measure import machine, peak_memory
 from checkers.api import check
 from checkers.columns.codes import CAS, NIL, READ, WRITE, RegisterColumns
-from checkers.columns.grouping import KeyedOps, group
-from checkers.columns.projection import concatenated, flatten
+from checkers.columns.projection import KeyedOps, concatenated, flatten, group
 from checkers.engines.local import LocalEngine
 from checkers.importers.detect import open_source
 from checkers.linearizability.driver import Budget
-from checkers.linearizability.registers.judge import RegisterKernel, projection
+from checkers.linearizability.registers.refute_registers import RegisterKernel, projection
 from checkers.made.registers import RegisterShape, write_register_history
 from checkers.options import CheckOptions
 

@@ -24,7 +24,7 @@ from cluster.deploy.node_files import NODE_DAEMON
 from harness.env.docker.environment import DockerEnvironment
 from harness.errors import UserError
 from harness.history.ops import Op, read, write
-from harness.ports.real.clock import RealClock
+from harness.ports.real.ports import RealClock
 from harness.protocols import Client
 
 READY_S = 60.0

@@ -30,7 +30,7 @@ from harness.env.docker.environment import DockerEnvironment
 from harness.errors import DefiniteError, IndefiniteError
 from harness.history.ops import Op, write
 from harness.ports.api import Clock
-from harness.ports.real.clock import RealClock
+from harness.ports.real.ports import RealClock
 from harness.ports.sim.world import World
 
 CLIENTS = 4

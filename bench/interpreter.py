@@ -14,9 +14,8 @@ from pathlib import Path
 from harness.generators import Chance, Context, clients, draw, invoke, limit, mix, stagger
 from harness.history.journal import JournalWriter
 from harness.history.ops import Op, read, write
-from harness.ports.real.clock import RealClock
-from harness.run.interpreter import ProcessIds, interpret
-from harness.run.recorder import Recorder
+from harness.ports.real.ports import RealClock
+from harness.run.interpreter import ProcessIds, Recorder, interpret
 from harness.verdict.failures import FailureLog
 
 

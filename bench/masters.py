@@ -45,7 +45,7 @@ from cluster.wire.messages import (
 )
 from harness.env.docker.environment import DockerEnvironment
 from harness.ports.api import Ports
-from harness.ports.real.clock import RealClock
+from harness.ports.real.ports import RealClock
 from harness.ports.sim.world import World
 
 COLUMNS = (Column(-1, "k", "int64", nullable=False, key=True), Column(-1, "name", "string"), Column(-1, "age", "int32"))

@@ -29,7 +29,7 @@ from cluster.deploy.database_ssh import SshDatabase
 from cluster.deploy.layout import Layout
 from harness.env.docker.environment import DockerEnvironment
 from harness.errors import UserError
-from harness.ports.real.clock import RealClock
+from harness.ports.real.ports import RealClock
 from nemesis.kinds.packets import DATAGRAM_BYTES, DATAGRAMS, DATAGRAMS_OVER_S, LINKS_PROBED
 
 Look = Callable[[], Awaitable[Any]]

@@ -19,8 +19,7 @@ from checkers.api import judge_source
 from checkers.engines import flows, grouped, keyed
 from checkers.engines.spark import SparkEngine
 from checkers.importers.detect import open_source
-from checkers.made.bases import BASES
-from checkers.made.generate import MadeHistory, write_made
+from checkers.made.generate import BASES, MadeHistory, write_made
 from checkers.options import CheckOptions
 from checkers.source import Source
 

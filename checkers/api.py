@@ -1,7 +1,10 @@
-"""Judging: one call for a history, or for all that a run asks; `checkers.models` is the registry."""
+"""Judging: one call for a history, or for all that a run asks, by the engine that suits it; `checkers.models` is the
+registry of models."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
 import traceback
 from collections.abc import Sequence
@@ -11,9 +14,10 @@ from typing import Final
 import msgspec
 
 from checkers.engines.api import Engine, any_succeeded
-from checkers.engines.choose import choose_engine
-from checkers.engines.session import worker_fault
-from checkers.explain.evidence import readable
+from checkers.engines.local import LocalEngine
+from checkers.engines.session import SparkOptions, worker_fault
+from checkers.engines.spark import SparkEngine
+from checkers.explain.conclude import readable
 from checkers.importers.detect import open_source
 from checkers.models import MODELS, ModelInfo
 from checkers.options import CheckOptions
@@ -69,13 +73,15 @@ def judge_source_by_each(
 ) -> list[Verdict]:
     """Judge an opened history by each of several consistency models, of which transactions are looked at only once."""
     if model in _TRANSACTIONS and len(consistencies) > 1:
-        from checkers.transactions.judge import judge_by_each  # the code of a model is loaded once it judges
+        from checkers.transactions.judge_transactions import (
+            judge_by_each,  # the code of a model is loaded once it judges
+        )
 
         begin = time.perf_counter()
         engine.skipped.clear()
         try:
-            told = judge_by_each(model, engine.located(source), engine, _explaining(options), consistencies)
-            verdicts = [_of_what_was_judged(verdict, engine) for verdict in told]
+            judged = judge_by_each(model, engine.located(source), engine, _explaining(options), consistencies)
+            verdicts = [_of_what_was_judged(verdict, engine) for verdict in judged]
         except UserError:
             raise
         except Exception:  # noqa: BLE001 - judged one by one, each that the checker dies of is its own unknown
@@ -150,3 +156,27 @@ def _crashed(model: ModelInfo, engine: Engine, error: Exception, options: CheckO
     reason = f"The checker {model.name} crashed: {type(error).__name__}: {first}"
     details = {"traceback": "".join(traceback.format_exception(error))} if options.debug else {}
     return Verdict("unknown", model.name, engine=engine.name, reason=reason, details=details)
+
+
+ENGINES: Final = ("auto", "local", "spark")
+
+_BYTES_PER_OPERATION: Final = 160
+"""What the local engine takes at its peak for an operation, generously."""
+
+
+def fits_locally(source: Source) -> bool:
+    """Whether the history takes less than half of the machine's memory in-process."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return source.rows * _BYTES_PER_OPERATION < memory // 2
+
+
+def choose_engine(name: str, source: Source, spark: SparkOptions | None = None, cores: int | None = None) -> Engine:
+    """The engine of that name; `auto` is Spark where a master is named, else local for what fits comfortably or where
+    there is no Java, else Spark. The local one works on `cores` (None: all that this process may use)."""
+    if name not in ENGINES:
+        raise UserError(f"There is no engine {name!r}; the engines are {', '.join(ENGINES)}.")
+    if name == "spark" or (name == "auto" and spark is not None and spark.names_a_master):
+        return SparkEngine(spark)
+    if name == "auto" and not fits_locally(source) and shutil.which("java") is not None:
+        return SparkEngine(spark)
+    return LocalEngine(cores)

@@ -25,34 +25,33 @@ _TELLING: Final = {"list-append": "incompatible-order"}
 """Anomalies that take more kernels than the first of a model: lists that leave the longest one are sent as well."""
 
 _UNKNOWN: Final = {"list-append": 0.3, "rw-register": 0.3}
-"""So many changes of unknown outcome that some depend on others, and have their place in time from these."""
+"""Shares of changes of unknown outcome at which some depend on others, and have their place in time from these."""
 
 _AWDIT_TEXT: Final = b"w 0 1\n-----\nr 0 1\n=====\n"
 """A history in AWDIT's format, which kernels read; all examples are in others."""
 
 
 def compile_all(processes: int) -> int:
-    """Judge every example by its model in so many processes; the number of kernels that were compiled."""
+    """Judge every example by its model in several processes; the number of kernels that were compiled."""
     with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
         models = pool.map(compile_model, _tasks())
         growing = pool.submit(compile_growing)
         return sum(models) + growing.result()
 
 
-def compile_for_executors(folder: Path, told: Callable[[str], None]) -> None:
+def compile_for_executors(folder: Path, report: Callable[[str], None]) -> None:
     """Judge a small history of every model on Spark here, with anomalies in it: its workers split, carry and join what
-    nobody does in-process. `told` hears of each model; needs Java."""
+    nobody does in-process. `report` hears of each model; needs Java."""
     from checkers.api import judge_source
     from checkers.engines.session import SparkOptions
     from checkers.engines.spark import SparkEngine
     from checkers.importers.detect import open_source
-    from checkers.made.bases import BASES
-    from checkers.made.generate import MadeHistory, anomalies, write_made
+    from checkers.made.generate import BASES, MadeHistory, anomalies, write_made
 
     engine = SparkEngine(SparkOptions("local[1]"))
     try:
         for model in BASES:
-            told(model)
+            report(model)
             anomaly = _TELLING.get(model) or next(iter(anomalies(model)), None)
             path = folder / f"{model}.parquet"
             rate, info = 0.02 if anomaly else None, _UNKNOWN.get(model, 0.01)
@@ -68,9 +67,9 @@ def _split_a_register() -> None:
     import numpy as np
 
     from checkers.columns.codes import NIL, WRITE
-    from checkers.columns.key_split import Rows
+    from checkers.engines.api import Rows
     from checkers.findings import NO_KEY
-    from checkers.linearizability.registers.split import RegisterSplit
+    from checkers.linearizability.registers.split_registers import RegisterSplit
 
     one = Rows(*(np.array([number]) for number in (0, 0, 1, WRITE, 7, NIL)))
     split = RegisterSplit((NO_KEY,), 1, 1)
@@ -81,18 +80,18 @@ def _split_a_register() -> None:
 def compile_growing() -> int:
     """Outgrow the room that a search and an inference of lists begin with, which no small history does; how many
     kernels had to be compiled for it."""
-    from checkers.compile_cache import compilation_told
-    from checkers.linearizability.objects.states import intern, make_store
+    from checkers.compile_cache import compilation_reported
+    from checkers.linearizability.objects.word_store import intern, make_store
     from checkers.transactions.inference.list_accesses import edge_bound
-    from checkers.transactions.inference.lists import group_accesses
+    from checkers.transactions.inference.list_reader import group_accesses
     from checkers.transactions.inference.prefix_trees import grown_forks, make_forks
 
-    told: list[bool] = []
-    with compilation_told(told.append):
+    reports: list[bool] = []
+    with compilation_reported(reports.append):
         intern(make_store(2, 1), 0)
         edge_bound(group_accesses(1, [], []), 0)
         grown_forks(make_forks(1), 2)
-    return told.count(True)
+    return reports.count(True)
 
 
 def _tasks() -> list[tuple[str, Path]]:
@@ -106,19 +105,19 @@ def _tasks() -> list[tuple[str, Path]]:
 
 def compile_model(task: tuple[str, Path]) -> int:
     """Judge the examples in a directory by a model; how many kernels had to be compiled for it."""
-    from checkers.compile_cache import compilation_told
-    from checkers.importers.awdit import open_awdit
+    from checkers.compile_cache import compilation_reported
+    from checkers.importers.transactions import open_awdit
     from checkers.models import MODELS
 
     model, place = task
-    told: list[bool] = []
+    reports: list[bool] = []
     if model in MODELS:
-        with compilation_told(told.append):
+        with compilation_reported(reports.append):
             for path in _histories(place.iterdir()):
                 _judge(path, model)
             if model == "isolation":
                 open_awdit(place, _AWDIT_TEXT)
-    return told.count(True)
+    return reports.count(True)
 
 
 def _histories(paths: Iterable[Path]) -> Iterator[Path]:

@@ -71,7 +71,7 @@ def _code_and_imports(module: str) -> tuple[bytes, frozenset[str]]:
 
 
 def _modules_among(package: str, names: str) -> Iterator[str]:
-    """Those names that are modules of a package; others are in its `__init__`."""
+    """The names that are modules of a package; others are in its `__init__`."""
     place = _ROOT.joinpath(*package.split("."))
     if package and place.is_dir():
         for name in _NAME.findall(names):
@@ -88,6 +88,15 @@ _IMPORTS: Final = re.compile(
 _NAME: Final = re.compile(r"\w+")
 
 
+def sources_digest() -> str:
+    """A digest of all sources that any kernel may be made of."""
+    digest = hashlib.blake2b(digest_size=6)
+    for package in ("checkers", "harness"):
+        for path in sorted((_ROOT / package).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
 @cache
 def kernels_directory() -> Path:
     """Where compiled kernels are kept: below NUMBA_CACHE_DIR, else below `cache_base`."""
@@ -97,11 +106,11 @@ def kernels_directory() -> Path:
 
 def cache_base() -> Path:
     """Where to keep what is made once: beside the sources, else in the user's cache, else until the machine stops."""
-    homes = (
+    places = (
         Path(__file__).parent / "__pycache__",
         Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "assay",
     )
-    for base in homes:
+    for base in places:
         try:
             base.mkdir(parents=True, exist_ok=True)
         except OSError:  # a read-only installation: the next place will do
@@ -134,7 +143,7 @@ _locks: dict[int, int] = {}
 
 
 def _lock_file() -> int:
-    """This process's handle on the file whose bytes are locks; it stays open, for closing it would give up all."""
+    """The process's handle on the file whose bytes are locks; it stays open, for closing it would give up all."""
     process = os.getpid()
     if process not in _locks:
         kernels_directory().mkdir(parents=True, exist_ok=True)
@@ -143,8 +152,8 @@ def _lock_file() -> int:
 
 
 @contextmanager
-def compilation_told(tell: Callable[[bool], None]) -> Iterator[None]:
-    """Calls `tell` with True whenever this process begins to compile kernels, and with False when it has done so."""
+def compilation_reported(report: Callable[[bool], None]) -> Iterator[None]:
+    """Calls `report` with True whenever this process begins to compile kernels, and with False when it has done so."""
     from numba.core import event
 
     class CompilationListener(event.Listener):
@@ -153,12 +162,12 @@ def compilation_told(tell: Callable[[bool], None]) -> Iterator[None]:
         def on_start(self, event: Any) -> None:
             self.depth += 1
             if self.depth == 1:
-                tell(True)
+                report(True)
 
         def on_end(self, event: Any) -> None:
             self.depth -= 1
             if self.depth == 0:
-                tell(False)
+                report(False)
 
     with event.install_listener("numba:compile", CompilationListener()):
         yield

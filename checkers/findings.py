@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from heapq import nsmallest
 from typing import Any, Final, NamedTuple
@@ -31,8 +32,8 @@ NO_KEY: Final = Key()
 PRESENCE: Final = -1
 """In place of a column: the row itself, which is there or not."""
 
-_MOST_TOLD: Final = 8
-"""Of reasons and of unsupported operations, so many are kept."""
+_MOST_KEPT: Final = 8
+"""Reasons, and unsupported operations, that are kept."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -88,6 +89,12 @@ def earliest(findings: Iterable[Finding], explain: int) -> tuple[Finding, ...]:
     )
 
 
+def counted(found: Iterable[Finding], explain: int, **others: Any) -> Findings:
+    """What a kernel found, counted by class, with the `explain` earliest of each; `others` are fields of `Findings`."""
+    every = list(found)
+    return Findings(counts=dict(Counter(finding.anomaly for finding in every)), kept=earliest(every, explain), **others)
+
+
 def merged(parts: Iterable[Findings], explain: int) -> Findings:
     """All parts as one, keeping the `explain` earliest anomalies of each class."""
     every = list(parts)
@@ -106,9 +113,9 @@ def merged(parts: Iterable[Findings], explain: int) -> Findings:
         counts={name: counts[name] for name in sorted(counts) if counts[name]},
         kept=earliest((finding for part in every for finding in part.kept), explain),
         undecided=sum(part.undecided for part in every),
-        reasons=tuple(sorted({reason for part in every for reason in part.reasons}))[:_MOST_TOLD],
+        reasons=tuple(sorted({reason for part in every for reason in part.reasons}))[:_MOST_KEPT],
         searched=sum(part.searched for part in every),
-        unsupported=tuple(sorted({operation for part in every for operation in part.unsupported})[:_MOST_TOLD]),
+        unsupported=tuple(sorted({operation for part in every for operation in part.unsupported})[:_MOST_KEPT]),
         figures={name: figures[name] for name in sorted(figures)},
         lowest=lowest,
         highest=highest,

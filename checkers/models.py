@@ -20,26 +20,28 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
     """A way to judge a history: its name, what it says in a line, the function that does it (`module:function`, in this
-    package), and which `CheckOptions.settings` it knows. A function of several models is `told` which one it is."""
+    package), and which `CheckOptions.settings` it knows. A `shared` function judges by several models and gets the name
+    of the one."""
 
     name: str
     summary: str
     function: str
     settings: tuple[str, ...] = ()
-    told: bool = False
+    shared: bool = False
 
     @property
     def judge(self) -> Judge:
         """The function itself."""
         module, _, name = self.function.partition(":")
         function = getattr(import_module(f"checkers.{module}"), name)
-        return partial(function, self.name) if self.told else function
+        return partial(function, self.name) if self.shared else function
 
 
 def _several(function: str, *settings: str, **summaries: str) -> tuple[ModelInfo, ...]:
     """Models that one function judges; a dash in a name is an underscore here."""
     return tuple(
-        ModelInfo(name.replace("_", "-"), summary, function, settings, told=True) for name, summary in summaries.items()
+        ModelInfo(name.replace("_", "-"), summary, function, settings, shared=True)
+        for name, summary in summaries.items()
     )
 
 
@@ -47,18 +49,18 @@ MODELS: Final[dict[str, ModelInfo]] = {
     info.name: info
     for info in (
         *_several(
-            "linearizability.registers.judge:judge_register",
+            "linearizability.registers.refute_registers:judge_register",
             "initial",
             register="linearizable reads, writes and cas of cells",
             cas_register="the same by Knossos's name",
         ),
         *_several(
-            "linearizability.objects.judge:judge_objects",
+            "linearizability.objects.refute_objects:judge_objects",
             "initial",
             multi_register="operations on several registers are atomic and linearizable",
         ),
         *_several(
-            "linearizability.objects.judge:judge_objects",
+            "linearizability.objects.refute_objects:judge_objects",
             mutex="a lock is never acquired while held, nor released while free",
             lin_set="linearizable adds, removes and reads of all members of sets",
             lin_queue="linearizable queues that may return any element",
@@ -66,22 +68,24 @@ MODELS: Final[dict[str, ModelInfo]] = {
             kv_append="linearizable strings by key: get, put, append (Porcupine's)",
         ),
         ModelInfo(
-            "list-append", "Elle's transactions of reads and appends to lists", "transactions.judge:judge_list_append"
+            "list-append",
+            "Elle's transactions of reads and appends to lists",
+            "transactions.judge_transactions:judge_list_append",
         ),
         ModelInfo(
             "rw-register",
             "Elle's transactions of reads and writes",
-            "transactions.judge:judge_rw_register",
+            "transactions.judge_transactions:judge_rw_register",
             ("linearizable-keys", "sequential-keys", "wfr-keys", "initial"),
         ),
         ModelInfo(
             "isolation",
             "read committed, read atomic, causal: plain transactions",
-            "isolation.judge:judge_isolation",
+            "isolation.judge_isolation:judge_isolation",
             ("initial",),
         ),
         *_several(
-            "sessions.judge:judge_guarantees",
+            "sessions.judge_sessions:judge_guarantees",
             monotonic_reads="no read omits what an earlier one of the session, or a strong one in real time, saw",
             read_your_writes="reads show what their session wrote before",
             monotonic_writes="a session's writes come in their order",
@@ -123,18 +127,20 @@ MODELS: Final[dict[str, ModelInfo]] = {
         ModelInfo(
             "write-atomicity",
             "a partition write is seen whole or not at all in one page",
-            "sessions.pages:judge_write_atomicity",
+            "sessions.write_atomicity:judge_write_atomicity",
         ),
         ModelInfo(
             "durable-rows",
             "nothing acknowledged that reads must see is lost, nothing deleted comes back",
-            "quorum.judge:judge_durable_rows",
+            "quorum.judge_quorum:judge_durable_rows",
         ),
         ModelInfo(
-            "snapshot-reads", "reads at a timestamp are final and complete", "snapshots.reads:judge_snapshot_reads"
+            "snapshot-reads",
+            "reads at a timestamp are final and complete",
+            "snapshots.snapshot_reads:judge_snapshot_reads",
         ),
         ModelInfo(
-            "change-feed", "every commit once, nothing below a resolved mark", "snapshots.feed:judge_change_feed"
+            "change-feed", "every commit once, nothing below a resolved mark", "snapshots.change_feed:judge_change_feed"
         ),
         ModelInfo(
             "catalog",

@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
 from harness.history.address import Place
 from harness.history.breadth import Breadth, breadth_of_rows
-from harness.history.columns import DICTIONARY_KEY, FOREIGN_BASE, SCHEMA
+from harness.history.columns import FOREIGN_BASE, SCHEMA
 from harness.history.cores import in_order
 from harness.history.saved import ADDRESS_COLUMNS, BATCH_ROWS, HistoryReader
 
@@ -89,7 +88,7 @@ class Source:
         yield from self.saved.batches(columns)
 
     def mapped(self, columns: Sequence[str], work: Callable[[pa.RecordBatch], R], threads: int) -> Iterator[R]:
-        """What `work` makes of each batch of `batches`, in order; done by so many threads at once."""
+        """What `work` makes of each batch of `batches`, in order; done by that many threads at once."""
         if self.saved is not None and threads > 1:
             return self.saved.mapped(columns, work, threads)
         return in_order(work, self.batches(columns), threads, ahead=2 * threads)
@@ -136,14 +135,14 @@ class Source:
         groups = list(self.saved.groups_with(wanted))
         return [table for group in groups for table in rows_with(self.saved, range(group, group + 1), wanted, columns)]
 
-    def told_key(self, key: Sequence[int]) -> Any:
+    def shown_key(self, key: Sequence[int]) -> Any:
         """An address as verdicts have it: the partition alone where the rest is zero, foreign parts as text."""
-        table, partition, row, column = (self._told(part) for part in key)
+        table, partition, row, column = (self._part_shown(part) for part in key)
         if self.independent:
             return [partition, row]
         return partition if (table, row, column) == (0, 0, 0) else [table, partition, row, column]
 
-    def _told(self, value: int) -> Any:
+    def _part_shown(self, value: int) -> Any:
         return self.shown(value) if 0 <= FOREIGN_BASE - 1 - value < len(self.dictionary) else value
 
     def shown(self, value: int | None) -> str:
@@ -172,10 +171,3 @@ def chosen(rows: pa.Table, wanted: Any) -> pa.Table:
 def top_level(columns: Sequence[str]) -> list[str]:
     """The history's columns that these are, or are parts of."""
     return list(dict.fromkeys(column.split(".", 1)[0] for column in columns))
-
-
-def dictionary_of(schema: pa.Schema) -> tuple[str, ...]:
-    """The interned foreign values that a schema's metadata carries, as text."""
-    raw = (schema.metadata or {}).get(DICTIONARY_KEY, b"[]")
-    values = msgspec.json.decode(raw)
-    return tuple(v if isinstance(v, str) else msgspec.json.encode(v).decode() for v in values)

@@ -13,7 +13,7 @@ NOTHING_SUCCEEDED = "No operation succeeded, so there was nothing to judge."
 
 
 NO_READS = "No read succeeded, so there was nothing to judge."
-"""The same where only reads show whether a promise was kept."""
+"""The reason of an unknown verdict where only reads show whether a promise was kept, and none did."""
 
 
 def reads_of_several(reads: int) -> str | None:
@@ -24,14 +24,16 @@ def reads_of_several(reads: int) -> str | None:
 
 
 def values_of_nobody(values: int) -> str | None:
-    """The same where that many values were read that no operation wrote, or had begun to write by then."""
+    """The reason of an unknown verdict where that many values were read that no operation wrote, or had begun to write
+    by then."""
     if not values:
         return None
     return f"{values} value{'s' if values > 1 else ''} that no operation had begun to write can't be placed in time."
 
 
 def writes_of_two_orders(untimely: int) -> str | None:
-    """The same where that many writes state timestamps that contradict real time, and others there state none."""
+    """The reason of an unknown verdict where that many writes state timestamps that contradict real time, and others
+    there state none."""
     if not untimely:
         return None
     which = "writes state timestamps" if untimely > 1 else "write states a timestamp"
@@ -52,7 +54,7 @@ class Anomaly(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `message` says in words what is wrong and why; `ops` are the operations that show it, as rows of the history table
     (dicts with op, process, f, mops, invoke_index, complete_index, invoke_time, complete_time, node), where `left_out`
-    counts what an operation or micro-operation has besides (`checkers.explain.evidence`); `steps` are the
+    counts what an operation or micro-operation has besides (`checkers.explain.conclude`); `steps` are the
     edges of a cycle, in order, each with `source` and `target` (op ids), `kind` (ww, wr, rw, process, realtime, …),
     `why`, a sentence, and where they are about several objects its `key` (of `isolation` also `seen_key`, by which
     the source was seen).

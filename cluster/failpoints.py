@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from harness.ports.failpoints import SYNC
-from harness.protocols import Failpoint
+from harness.ports.failpoints import SYNC, Failpoint
 
 MASTER, TSERVER = "master", "tserver"
 KINDS: Mapping[str, str] = MappingProxyType({MASTER: "catalog", TSERVER: "tablet"})

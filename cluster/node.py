@@ -34,9 +34,8 @@ from cluster.wire.identity import ForeignDisk, format_disk, identify, named_clus
 from cluster.wire.messages import WIRE_VERSION
 from harness.errors import UserError
 from harness.ports.api import Address, Clock, DiskFull, Hello, Listener, Peer, Ports
-from harness.ports.real.clock import RealClock
 from harness.ports.real.disk import RealDisk
-from harness.ports.real.ports import real_ports
+from harness.ports.real.ports import RealClock, real_ports
 
 INCARNATION_FILE = "incarnation"
 

@@ -11,6 +11,10 @@ UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 text in it that is no UTF-8; more brackets in each other than can be read."""
 
 
+ELSEWHERE = "elsewhere"
+"""The error class of an operation that a node refused because others serve what it is about."""
+
+
 class DefiniteError(Exception):
     """The operation did not take effect, for certain; it is recorded as `fail`.
 

@@ -1,6 +1,6 @@
 """Consistency levels: which replicas an operation waits for, and which two operations always have one in common (Q1).
 
-A level asks for so many replicas anywhere, or for so many in certain data centres. Whether every set of replicas that
+A level asks for a number of replicas anywhere, or in certain data centres. Whether every set of replicas that
 satisfies one level meets every set that satisfies another is computed from these numbers. Two disjoint sets exist if
 and only if in each data centre there is room for what both ask for there, and in what is left of all data centres
 together for what they ask for anywhere: replicas of a data centre differ in nothing else.
@@ -18,14 +18,14 @@ LEVELS: Final = ("ONE", "TWO", "THREE", "LOCAL_ONE", "QUORUM", "LOCAL_QUORUM", "
 """The consistency levels, as `mode` of an operation names them."""
 
 BY_DATA_CENTRE: Final = ("LOCAL_ONE", "LOCAL_QUORUM", "EACH_QUORUM")
-"""Those that ask for replicas in certain data centres."""
+"""Levels that ask for replicas in certain data centres."""
 
 _ANYWHERE: Final = {"ONE": 1, "TWO": 2, "THREE": 3}
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """How many replicas must answer: so many `anywhere` and, apart from these, so many in each data centre."""
+    """How many replicas must answer: `anywhere` and, apart from these, in each data centre."""
 
     anywhere: int
     in_each: Mapping[str, int]
@@ -57,7 +57,7 @@ def read_replication(text: str) -> dict[str, int]:
     return factors
 
 
-def told_replication(factors: Mapping[str, int]) -> str:
+def replication_text(factors: Mapping[str, int]) -> str:
     """Replication factors as text, data centres in order of their names."""
     return ",".join(f"{name}:{factors[name]}" for name in sorted(factors))
 
@@ -93,7 +93,7 @@ def _local(level: str, data_centre: str | None, factors: Mapping[str, int]) -> s
         return next(iter(factors))
     if data_centre is None or data_centre not in factors:
         where = "no data centre is stated" if data_centre is None else f"none is in data centre {data_centre}"
-        raise UserError(f"The level {level} asks for local replicas of {told_replication(factors)}, but {where}.")
+        raise UserError(f"The level {level} asks for local replicas of {replication_text(factors)}, but {where}.")
     return data_centre
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
-from itertools import accumulate
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+
+import msgspec
 
 from harness.history.ops import Op
 from harness.ports.api import Clock
-from harness.ports.failpoints import Action
-from harness.verdict.invariants import Examination, InvariantsRecord
+from harness.ports.failpoints import Action, Failpoint
+from harness.ports.machines import Impairment, ProbeFlow, ProcessState, Skew
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,23 +21,6 @@ class Node:
     name: str
     role: str
     zone: str = "z1"
-
-
-CLIENTS = "clients"
-"""Stands, as one end of a link, for the machines of all clients."""
-
-
-class ProcessState(StrEnum):
-    """What a probe inside the node says of the database's process there."""
-
-    RUNNING = "running"
-    PAUSED = "paused"
-    DEAD = "dead"
-
-
-def node_of(server_id: str) -> str:
-    """The node that a server runs on: one that has lost its disk comes back as another server, `t1.5e0c…` on `t1`."""
-    return server_id.partition(".")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +63,6 @@ class NodeStatus:
     groups: tuple[GroupStatus, ...] = ()
     wall_ns: int = 0
     details: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Failpoint:
-    """A named point in the code of nodes of a role (empty: of any); `meaning` says what has happened there.
-
-    `alone` says that only what passes it waits there; else the whole process does.
-    """
-
-    name: str
-    role: str
-    meaning: str
-    alone: bool = True
 
 
 class Client(Protocol):
@@ -141,7 +111,7 @@ class Database(Protocol):
         """SIGSTOP to the program."""
 
     async def resume(self, node: str) -> None:
-        """SIGCONT."""
+        """Let a stopped process go on (SIGCONT)."""
 
     async def process_state(self, node: str) -> ProcessState:
         """Probed from inside the node, now."""
@@ -177,6 +147,37 @@ class Reconfigurable(Protocol):
         `expected` is (`config_term`, `config_index`) of the configuration that is to be changed. None once the change
         is committed, else why it was refused; raises IndefiniteError where that isn't known.
         """
+
+
+class Breach(msgspec.Struct, frozen=True):
+    """A broken invariant: what, when and where.
+
+    `time_ns` is virtual time since the simulated world began, `step` the number of its step: with the same options and
+    seed both come again. Outside the simulator both are 0: nobody sees the steps there. `nodes` are those whose facts
+    contradict each other; `group` is a Raft group, if it is of one.
+    """
+
+    invariant: str
+    message: str
+    time_ns: int
+    step: int
+    nodes: tuple[str, ...]
+    group: str | None = None
+
+
+class InvariantsRecord(msgspec.Struct, frozen=True):
+    """`invariants.json`: how often each invariant was put to the test, how often it broke, and the first breaches."""
+
+    checked: dict[str, int]
+    broken: dict[str, int] = {}
+    breaches: tuple[Breach, ...] = ()
+
+
+class Examination(msgspec.Struct, frozen=True):
+    """The whole system at a quiet moment: a sentence for everything that is wrong, and the report, JSON-able."""
+
+    problems: tuple[str, ...]
+    report: Any
 
 
 @runtime_checkable
@@ -284,10 +285,6 @@ class Disks(Protocol):
         """The id under which the node runs; another one after it was wiped. None if it does not answer."""
 
 
-ELSEWHERE = "elsewhere"
-"""The error class of an operation that a node refused in so many words, because others serve what it is about."""
-
-
 @runtime_checkable
 class Directed(Protocol):
     """The power of a database whose clients can ask one node: a read whose `node` is set goes there and nowhere else.
@@ -313,31 +310,11 @@ class Flooding(Protocol):
     """The power of a database with the capability `flood`: writes beside those of the workload."""
 
     async def flood(self, node: str, group: str, writes: int) -> bool:
-        """Send so many writes to a group's replica on this node, all at once, whatever comes of them.
+        """Send `writes` writes to a group's replica on this node, all at once, whatever comes of them.
 
         They go to keys that no workload reads. The first to a group must find its leader, to open a session. False if
         the group takes none (the catalog), or can't be found.
         """
-
-
-@dataclass(frozen=True, slots=True)
-class Skew:
-    """A wall clock that is `offset_ns` ahead of true time when this begins, and gains `rate` of the time that passes.
-
-    A rate of 0.05 gains 50 ms in a second; both may be negative.
-    """
-
-    offset_ns: int = 0
-    rate: float = 0.0
-
-    def after(self, elapsed_ns: int) -> int:
-        """How far ahead the clock is, ns, this much later."""
-        return self.offset_ns + int(elapsed_ns * self.rate)
-
-    def __str__(self) -> str:
-        offset = f"{self.offset_ns / 1e9:+.3f} s" if self.offset_ns or not self.rate else ""
-        rate = f"{self.rate:+.1%} of the time that passes" if self.rate else ""
-        return " and ".join(filter(None, (offset, rate)))
 
 
 @runtime_checkable
@@ -353,73 +330,6 @@ class ClockControl(Protocol):
 
     def due_offset_ns(self, node: str) -> int:
         """How far ahead of the harness's the machine's wall clock should be now, by what was asked of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Impairment:
-    """What happens to the packets of a link, beside what its network does anyway; shares are per packet.
-
-    A packet takes `delay_s` and up to `jitter_s` longer, is lost, arrives twice, is overtaken by later ones, or arrives
-    broken (and is dropped for its checksum). `rate_bytes_per_s` limits throughput; what is `clogged` waits, and arrives
-    in a burst when that ends.
-    """
-
-    delay_s: float = 0.0
-    jitter_s: float = 0.0
-    loss: float = 0.0
-    duplication: float = 0.0
-    reorder: float = 0.0
-    corruption: float = 0.0
-    rate_bytes_per_s: int | None = None
-    clogged: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeFlow:
-    """What became of the datagrams that a probe sent over a link one after another: when each arrived, or None.
-
-    Times are in seconds since the first one left; `copies` counts all that arrived, those that came twice too.
-    """
-
-    sent_s: tuple[float, ...]
-    arrived_s: tuple[float | None, ...]
-    copies: int
-    size: int
-
-    @property
-    def lost(self) -> float:
-        """The share that never arrived."""
-        return sum(at_s is None for at_s in self.arrived_s) / len(self.arrived_s)
-
-    @property
-    def duplicated(self) -> float:
-        """The share that arrived twice."""
-        return (self.copies - len(self._times_s())) / len(self.arrived_s)
-
-    @property
-    def overtaken(self) -> float:
-        """The share that arrived after one that was sent later."""
-        latest_first = self._times_s()[::-1]
-        soonest_s = list(accumulate(latest_first, min))
-        late = sum(at_s > soon_s for at_s, soon_s in zip(latest_first[1:], soonest_s, strict=False))
-        return late / len(self.arrived_s)
-
-    @property
-    def delays_s(self) -> tuple[float, ...]:
-        """How long those took that arrived, shortest first."""
-        pairs = zip(self.sent_s, self.arrived_s, strict=True)
-        return tuple(sorted(at_s - sent_s for sent_s, at_s in pairs if at_s is not None))
-
-    @property
-    def rate_bytes_per_s(self) -> float:
-        """Bytes a second between the first and the last arrival; 0 if not even two arrived."""
-        times_s = self._times_s()
-        if len(times_s) < 2:
-            return 0.0
-        return self.size * (len(times_s) - 1) / max(max(times_s) - min(times_s), 1e-9)
-
-    def _times_s(self) -> list[float]:
-        return [at_s for at_s in self.arrived_s if at_s is not None]
 
 
 @runtime_checkable
@@ -441,7 +351,7 @@ class PacketShaping(Protocol):
     ) -> Mapping[tuple[str, str], ProbeFlow]:
         """What becomes of `count` datagrams of `size` bytes that are sent over each link in the next `over_s` seconds.
 
-        They are waited for up to a second after that (`harness.ports.flows`).
+        They are waited for up to a second after that (`harness.ports.machines`).
         """
 
 
@@ -498,3 +408,68 @@ class Nemesis(Protocol):
 
     async def teardown(self) -> None:
         """Heal everything that is still in effect, whatever failed before."""
+
+
+@runtime_checkable
+class Supplantable(Protocol):
+    """The power of a database with the capability `foreign-cluster`: another cluster's programs can take its nodes'
+    places, on their machines and at their addresses."""
+
+    async def supplant(self, nodes: Sequence[str]) -> None:
+        """Run the masters of one new cluster in the place of these dead nodes, whose files are kept as they are."""
+
+    async def restore_place(self, node: str) -> None:
+        """End the stranger in a node's place and remove its files; the node stays dead. A no-op if there is none."""
+
+    async def stranger_status(self, node: str) -> NodeStatus | None:
+        """What the stranger in the node's place says to one of its own cluster; None if it does not answer."""
+
+
+@runtime_checkable
+class MasterMembership(Protocol):
+    """The power of a database with the capability `master-membership`: masters join and leave while it serves."""
+
+    async def change_masters(self, add: str | None, remove: str | None, timeout_s: float) -> str | None:
+        """Have the server on the node `add` made a master, and the server id `remove` cease to be one.
+
+        None once all of it is committed, else why not, as far as is known; asking again is harmless.
+        """
+
+
+@runtime_checkable
+class Transferable(Protocol):
+    """The power of a database with the capability `leadership`: leaders hand over to voters of their groups when they
+    are asked to."""
+
+    async def transfer_leadership(self, leader: str, group: str, target: str, timeout_s: float) -> str | None:
+        """Ask the node `leader`, once, to let the server `target` lead a group; it gives its lease up with that.
+
+        None once `target` leads in a later term, else why it does not, as far as is known.
+        """
+
+
+@runtime_checkable
+class FailsOver(Protocol):
+    """The power of a database with leaders to say how long its timeouts and leases let a fail-over take."""
+
+    @property
+    def failover_s(self) -> float:
+        """How long a group may be without a leader that serves after it lost the one that it had."""
+
+
+@runtime_checkable
+class CatchesUp(Protocol):
+    """The power of a database that can tell whether it comes nearer to serving, as its replicas catch up."""
+
+    async def await_recovered(self, patience_s: float) -> None:
+        """Wait until the whole database serves its clients, `patience_s` since it came nearer to that than ever, and at
+        most `harness.run.allowances.LONGEST` times that; raises TimeoutError."""
+
+
+@runtime_checkable
+class PartlyWritten(Protocol):
+    """The power of a database with groups that clients don't write to, or that come and go while it serves."""
+
+    async def written_groups(self) -> frozenset[str] | None:
+        """The groups that clients write to for as long as it serves, the masters' among them if they write to it; None
+        where they write to all but that one, or nobody can tell."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.protocols import CLIENTS
+from harness.ports.machines import CLIENTS
 from nemesis.elections import level
 from nemesis.faults import NO_CUT, Bounce, Hold, Kill, NetworkPartition, Restart
 from nemesis.grudges import Grudge, between, grudge, isolate, one_way, shuffle, split

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.protocols import node_of
+from harness.ports.api import node_of
 from nemesis.faults import NO_CUT, Change, Hold, Kill, NetworkPartition, PointDelay, Restart
 from nemesis.grudges import grudge
 from nemesis.scene import LEAST_VOTERS, Scene

@@ -10,8 +10,7 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from harness.generators.chance import Chance, child
-from harness.generators.core import invoke
+from harness.generators.core import Chance, child, invoke
 from harness.history.ops import Op
 
 STEP_NAMES = {

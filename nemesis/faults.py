@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.protocols import CLIENTS, Skew, node_of
+from harness.ports.api import node_of
+from harness.ports.machines import CLIENTS, Skew
 from nemesis.grudges import Grudge, Link
 
 

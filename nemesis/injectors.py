@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from harness.errors import HarnessError
-from harness.run.after_effects import WearsOff
+from harness.run.allowances import WearsOff
 from nemesis.concurrently import all_to_the_end
 from nemesis.kinds.api import Action, Claims, Injector, MakeInjector, Preparing
 from nemesis.observe import DatabaseObserver, Sight, all_of
@@ -60,7 +60,7 @@ class Injectors:
 
     @property
     def worn_off_ns(self) -> int:
-        """See `harness.run.after_effects.WearsOff`."""
+        """See `harness.run.allowances.WearsOff`."""
         return max((each.worn_off_ns for each in self._all if isinstance(each, WearsOff)), default=0)
 
     def forget(self, instance: int) -> None:

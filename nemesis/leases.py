@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from harness.protocols import Skew, node_of
+from harness.ports.api import node_of
+from harness.ports.machines import Skew
 from nemesis.faults import NO_CUT, Move, MoveLeaders, NetworkPartition, PointDelay, PointHang, SetClocks
 from nemesis.grudges import isolate
 from nemesis.scene import Scene

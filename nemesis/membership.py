@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from harness.protocols import node_of
-from harness.run.repair_progress import LONGEST, Nearing
+from harness.ports.api import node_of
+from harness.run.allowances import LONGEST, RepairProgress
 from nemesis.elections import candidate, served
 from nemesis.faults import NO_CUT, Bounce, Change, Hold, NetworkPartition, Restart
 from nemesis.grudges import grudge, isolate, split
@@ -159,7 +159,7 @@ async def promoted(scene: Scene, now: Members, server: str) -> bool:
 
     Over slow links, an entry at a time, that takes longer than one request lasts.
     """
-    group, nearing = now.leader.group, Nearing(scene.observer.environment.clock, PATIENT_S)
+    group, nearing = now.leader.group, RepairProgress(scene.observer.environment.clock, PATIENT_S)
     while True:
         await change(scene, now, "promote", server)
         after = await members(scene, group)
@@ -170,7 +170,7 @@ async def promoted(scene: Scene, now: Members, server: str) -> bool:
             return False
 
 
-async def brought_up(scene: Scene, now: Members, server: str, nearing: Nearing) -> bool:
+async def brought_up(scene: Scene, now: Members, server: str, nearing: RepairProgress) -> bool:
     """Wait until a learner has what its leader's log has now; False where it is given up."""
     group, leader, node = now.leader.group, now.leader.node, node_of(server)
     goal = (await scene.view((leader,))).last_index(group, leader) or 0

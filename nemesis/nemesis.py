@@ -22,7 +22,7 @@ from typing import Any
 from harness.errors import HarnessError
 from harness.history.ops import Op
 from harness.protocols import Database, Environment
-from harness.run.overload import strain_of
+from harness.run.allowances import overload_of
 from harness.verdict.leaderships import Led
 from nemesis.injectors import Injectors
 from nemesis.kinds.api import Action, FaultKind, FaultPlan, Moment
@@ -114,18 +114,18 @@ class FaultNemesis:
 
     @property
     def worn_off_ns(self) -> int:
-        """See `harness.run.after_effects.WearsOff`."""
+        """See `harness.run.allowances.WearsOff`."""
         return self._injectors.worn_off_ns
 
     def _blame(self, report: dict[str, Any], gone: Observation) -> None:
         """Whose failure it is that the end of a fault was not seen, if it was not."""
         if gone.observed is not False:
             return
-        others, strain = self._injectors.instances(), strain_of(self._observer.environment)
+        others, overload = self._injectors.instances(), overload_of(self._observer.environment)
         if others:
             report |= {"blame": None, "others": list(others)}
-        elif strain is not None and gone.blame == "database":
-            report |= {"blame": "harness", "evidence": {**report["evidence"], "strain": strain}}
+        elif overload is not None and gone.blame == "database":
+            report |= {"blame": "harness", "evidence": {**report["evidence"], "strain": overload}}
         else:
             report["blame"] = gone.blame
 

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from harness.protocols import Database, Environment, NodeStatus, ProcessState
+from harness.ports.machines import ProcessState
+from harness.protocols import Database, Environment, NodeStatus
 from nemesis.view import View
 
 

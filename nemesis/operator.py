@@ -12,8 +12,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from harness.errors import IndefiniteError
-from harness.protocols import GroupStatus, ProcessState, Reconfigurable, node_of
-from harness.run.repair_progress import Nearing, entries_lacked
+from harness.ports.api import node_of
+from harness.ports.machines import ProcessState
+from harness.protocols import GroupStatus, Reconfigurable
+from harness.run.allowances import RepairProgress, entries_lacked
 from nemesis.observe import DatabaseObserver
 from nemesis.view import Leader, View, names
 
@@ -65,7 +67,7 @@ def lacking(view: View, duty: Duty) -> dict[str, str]:
 
 async def replace_lost(observer: DatabaseObserver, duty: Duty, patience_s: float) -> None:
     """Do what is lacking, group by group, until nothing is or it comes no nearer; statuses tell what was done."""
-    nearing = Nearing(clock := observer.environment.clock, patience_s)
+    nearing = RepairProgress(clock := observer.environment.clock, patience_s)
     while not nearing.over():
         view = await observer.view()
         left = _next_steps(view, duty)
@@ -125,7 +127,7 @@ def voters_of(view: View, group: str) -> tuple[str, ...]:
 async def make_whole(observer: DatabaseObserver, group: str, before: Sequence[str], patience_s: float) -> None:
     """Ask the group's leader until it has as many voters as `before`, those of old first, and no learners, or it comes
     no nearer to that."""
-    nearing = Nearing(clock := observer.environment.clock, patience_s)
+    nearing = RepairProgress(clock := observer.environment.clock, patience_s)
     while not nearing.over():
         view = await observer.view()
         wrong = unlike(view, group, before)

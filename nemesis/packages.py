@@ -9,8 +9,7 @@ from random import Random
 
 from harness.errors import UserError
 from harness.generators.core import Generator
-from harness.powers import FailsOver
-from harness.protocols import Database, Environment, Nemesis
+from harness.protocols import Database, Environment, FailsOver, Nemesis
 from harness.run.extended_load import wanted_faults
 from harness.verdict.adequacy import Floors
 from nemesis.asked import ALL, Asked, expand, parse_all, scripted

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.protocols import Skew
+from harness.ports.machines import Skew
 from nemesis.faults import NO_CUT, Hold, Kill, NetworkPartition, PointDelay, Restart, SetClocks
 from nemesis.grudges import isolate, shuffle, split
 from nemesis.scene import Scene

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeAlias, TypeVar
 
-from harness.powers import PartlyWritten
-from harness.protocols import Armable, ProcessState
+from harness.ports.machines import ProcessState
+from harness.protocols import Armable, PartlyWritten
 from nemesis.faults import LOOK
 from nemesis.kinds.api import Action
 from nemesis.observe import DatabaseObserver

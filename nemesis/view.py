@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from harness.protocols import GroupStatus, Node, NodeStatus, node_of
+from harness.ports.api import node_of
+from harness.protocols import GroupStatus, Node, NodeStatus
 
 MASTER, TSERVER = "master", "tserver"
 

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from checkers.columns.projection import MISMATCH
-from harness.protocols import ELSEWHERE
+from harness.errors import ELSEWHERE
 from harness.verdict.faults import Fault
 from harness.verdict.leaderships import Leadership
 from results.leaders import leader_panel

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from checkers.columns.projection import MISMATCH
-from harness.protocols import ELSEWHERE
+from harness.errors import ELSEWHERE
 from harness.verdict.facts import EACH_NODE
 from harness.verdict.faults import Fault
 from results.markup import Markup, join, listing, table, tag

@@ -19,7 +19,7 @@ from harness.errors import DefiniteError, HarnessError, UserError
 from harness.history.ops import Op
 from harness.history.rundir import open_run
 from harness.protocols import Client
-from harness.run.life_cycle import RunListener, RunOutcome, Silent
+from harness.run.spec import RunListener, RunOutcome, Silent
 from harness.verdict.facts import load_facts
 from harness.verdict.run_verdict import conclude
 from nemesis.injectors import Injectors

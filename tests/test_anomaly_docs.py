@@ -17,7 +17,7 @@ from anomaly_examples import DOCUMENT, ROOT, document, verdict_of
 
 from checkers.made.examples import EXAMPLES, Example, ExampleGroup, events_of, groups
 from checkers.models import MODELS
-from checkers.transactions.graph.cycles import BASES, ORDERS
+from checkers.transactions.graph.cycle_anomalies import BASES, ORDERS
 from checkers.verdict import Verdict
 
 REGISTRIES = ("_SENTENCES", "_EXPLAIN", "ANOMALIES", "CLASSES", "READ_ANOMALIES", "ZONE_ANOMALIES", "CYCLE_ANOMALIES")

@@ -65,7 +65,7 @@ def test_the_places_of_determinism_are_where_it_lives() -> None:
         for name in ("harness/run/life_cycle.py", "harness/run/interpreter.py", "harness/env/sim.py")
     )
     assert not any(
-        is_deterministic(name) for name in ("harness/ports/real/clock.py", "harness/env/ssh.py", "results/report.py")
+        is_deterministic(name) for name in ("harness/ports/real/ports.py", "harness/env/ssh.py", "results/report.py")
     )
     names = {relative(path) for path in sources()}
     assert all(any(name.startswith(place) for name in names) for place in (*SIMULATED, *REAL_WORLD))

@@ -14,8 +14,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from harness.generators.chance import Chance, child
-from harness.generators.core import PENDING, Context, Generator, Step, draw, fill, invoke
+from harness.generators.core import PENDING, Chance, Context, Generator, Step, child, draw, fill, invoke
 from harness.generators.threads import phases
 from harness.history.ops import Mop, Op, read, write
 from workloads.api import Option, Options, Workload

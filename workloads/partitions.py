@@ -12,10 +12,9 @@ from math import gcd
 
 from msgspec.structs import replace
 
-from harness.generators.chance import Chance
-from harness.generators.core import Context, invoke
+from harness.generators.core import Chance, Context, invoke
 from harness.history.ops import Mop, Op, delete, page
-from harness.levels import LEVELS, told_replication
+from harness.levels import LEVELS, replication_text
 from workloads.api import Option, Options, WordOption
 
 READ, WRITE, DELETE = "read", "write", "delete"
@@ -71,7 +70,7 @@ def at_level(op: Op, level: str, options: Options, chance: Chance) -> Op:
     """The operation at a level, from a client in some data centre."""
     places = factors(options)
     return replace(
-        op, mode=level, data_centre=f"dc{1 + chance.below(len(places))}", replication=told_replication(places)
+        op, mode=level, data_centre=f"dc{1 + chance.below(len(places))}", replication=replication_text(places)
     )
 
 

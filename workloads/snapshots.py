@@ -11,8 +11,7 @@ from random import Random
 import msgspec
 from msgspec.structs import replace
 
-from harness.generators.chance import Chance, child
-from harness.generators.core import PENDING, Context, Generator, Step, draw, fill, invoke
+from harness.generators.core import PENDING, Chance, Context, Generator, Step, child, draw, fill, invoke
 from harness.history.ops import Op, cas, read, write
 from workloads.api import Option, Options, Workload
 

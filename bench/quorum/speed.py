@@ -18,8 +18,7 @@ from cluster.quorum.slices import Slice
 from cluster.wire.messages import WIRE_VERSION
 from harness.env.docker.environment import DockerEnvironment
 from harness.ports.api import Hello
-from harness.ports.real.clock import RealClock
-from harness.ports.real.ports import real_ports
+from harness.ports.real.ports import RealClock, real_ports
 from harness.ports.sim.clock import EPOCH_NS
 
 _CLIENTS, _PARTITIONS = 10, 200

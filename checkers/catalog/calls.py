@@ -1,4 +1,4 @@
-"""The operations of a catalog's history: from the columns of the history to calls of the model.
+"""The catalog as one object: its operations, from the columns of the history to calls, and what each call does to it.
 
 How operations stand in the history (`mops`; names are partition keys, table and tablet ids integers):
 
@@ -11,27 +11,39 @@ How operations stand in the history (`mops`; names are partition keys, table and
   `tablet` each: `partition` = bucket, `value` = its id, `column` = state, `row` = how many replicas are told.
 - `reshape`, an alteration of the table whose rows are read and written: `partition` = the number of a column, `column`
   = what is done to it, `row` = the version after that. `columns` tells of all columns: one `column` each, `value` = id,
-  `row` = version, `column` = its name by number (`checkers.catalog.schemas`).
+  `row` = version, `column` = its name by number (`checkers.catalog.altered_rows`).
 - `tablets`, a question for single ones: `known` (`value` = id, `column` = state) or `unknown` (`value` = id) each.
 
 A failed `create` of class `already-present` has seen the name taken; one of the others of class `not-found` has seen it
 free; a failed `rename` of class `already-present` has seen the new name taken. Other failures say only that nothing was
 changed. Operations with other micro-operations (reads and writes of rows) are none of this model's business.
+
+The model that `catalog` searches with: its state maps names to tables (id, schema version). One object it must be. A
+rename takes a table from one name to another in one step, and a list shows all names at one moment: as registers, one a
+name, both could be torn and each register still be linearizable. Nor will registers written together do, for what a
+rename writes depends on what it finds.
+
+- `create`: the name is free; a new table stands there, at version 0, under an id that was never used.
+- `delete`, `alter`: there is a table; it is gone, or its version is one higher.
+- `rename`: there is a table under the old name and none under the new; it moves.
+- An observation: what it tells of names is so; a list tells all of them.
+
+A table whose creation was never acknowledged has an id that nobody knows: ANONYMOUS until an answer shows it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from checkers.columns.batches import ints, text_codes
+from checkers.columns.batches import COLUMNS, SMALL, flat, flat_schema, ints, read_mops, read_operations, text_codes
 from checkers.columns.codes import FAIL, INFO, NEVER, OK
-from checkers.columns.rows import COLUMNS, flat, read_mops, read_operations
 
 CREATE, DELETE, ALTER, RENAME, LIST, SCHEMA, LOCATIONS, TABLE, TABLET, KNOWN, UNKNOWN, COLUMN, RESHAPE = range(13)
 
@@ -63,25 +75,9 @@ UNRECORDED: Final = -1
 TAKEN, FREE, NO_WORD = 0, 1, 2
 _CLASSES: Final = {"already-present": TAKEN, "not-found": FREE}
 
-SCHEMA_OF_ROWS: Final = pa.schema(
-    [
-        pa.field("one", pa.int8(), nullable=False),
-        pa.field("invoke", pa.int64(), nullable=False),
-        pa.field("complete", pa.int64(), nullable=False),
-        pa.field("begin_ns", pa.int64(), nullable=False),
-        pa.field("end_ns", pa.int64(), nullable=False),
-        pa.field("outcome", pa.int8(), nullable=False),
-        pa.field("word", pa.int8(), nullable=False),
-        pa.field("final", pa.int8(), nullable=False),
-        pa.field("bound", pa.int64(), nullable=False),
-        pa.field("place", pa.int64(), nullable=False),
-        pa.field("kind", pa.int8(), nullable=False),
-        pa.field("name", pa.int64(), nullable=False),
-        pa.field("value", pa.int64(), nullable=False),
-        pa.field("nil", pa.int8(), nullable=False),
-        pa.field("row", pa.int64(), nullable=False),
-        pa.field("column", pa.int64(), nullable=False),
-    ]
+SCHEMA_OF_ROWS: Final = flat_schema(
+    ("invoke", "complete", "begin_ns", "end_ns", "bound", "place", "name", "value", "row", "column"),
+    **dict.fromkeys(("one", "outcome", "word", "final", "kind", "nil"), SMALL),
 )
 """One row a micro-operation, and one of kind LIST for each list itself. `word` is what a failure says; `bound` is the
 age that the answer may have (ns), 0 where it must be of the present."""
@@ -228,8 +224,8 @@ def _call(rows: list[dict[str, int]], ends: _Ends) -> Call | None:
         seen = _refused(first)
         return None if seen is None else Call(**common, seen=(seen,))
     if kind in CHANGES:
-        told = None if first["nil"] or outcome == INFO else first["value"]
-        return Call(**common, name=first["name"], new=first["row"], id=told)
+        stated = None if first["nil"] or outcome == INFO else first["value"]
+        return Call(**common, name=first["name"], new=first["row"], id=stated)
     return None if outcome != OK else _answer(common, kind, rows)
 
 
@@ -260,10 +256,77 @@ def _answer(common: dict[str, Any], kind: int, rows: list[dict[str, int]]) -> Ca
         states = [UNRECORDED if row["kind"] == UNKNOWN else row["column"] for row in rows]
         shown = tuple(Tablet(0, row["value"], state, 0) for row, state in zip(rows, states, strict=True))
         return Call(**common, tablets=shown)
-    told = None if first["nil"] else first["value"]
-    absent = told is None and (kind == LOCATIONS or first["column"] == 1)
+    stated = None if first["nil"] else first["value"]
+    absent = stated is None and (kind == LOCATIONS or first["column"] == 1)
     if kind == SCHEMA:
-        version = None if told is None else first["row"]
-        return Call(**common, seen=(TableSeen(first["name"], absent, told, version),))
+        version = None if stated is None else first["row"]
+        return Call(**common, seen=(TableSeen(first["name"], absent, stated, version),))
     tablets = tuple(Tablet(row["name"], row["value"], row["column"], row["row"]) for row in rows[1:])
-    return Call(**common, seen=(TableSeen(first["name"], absent, told),), buckets=first["column"], tablets=tablets)
+    return Call(**common, seen=(TableSeen(first["name"], absent, stated),), buckets=first["column"], tablets=tablets)
+
+
+ANONYMOUS: Final = -1
+
+Table: TypeAlias = tuple[int, int] | None
+"""Id and schema version; None where the name is free."""
+
+State: TypeAlias = tuple[Table, ...]
+"""By name, numbered densely."""
+
+Bindable: TypeAlias = Callable[[int], bool]
+"""Whether an anonymous table may turn out to have this id."""
+
+RENAME_ALTERS: Final = 1
+"""By how much a rename raises the schema version: it is an AlterTable (appendix B of seed 001, step 3)."""
+
+
+def never(table_id: int) -> bool:
+    """No anonymous table has any id."""
+    return False
+
+
+def after(state: State, call: Call, bindable: Bindable = never) -> State | None:
+    """The state after a change, None where it can't be carried out."""
+    here = state[call.name]
+    if call.kind == CREATE:
+        made = ANONYMOUS if call.id is None else call.id
+        return None if here is not None else _with(state, call.name, (made, 0))
+    if here is None or not _is_or_may_be(here, call.id, bindable):
+        return None
+    known = here[0] if call.id is None else call.id
+    if call.kind == DELETE:
+        return _with(state, call.name, None)
+    if call.kind == ALTER:
+        return _with(state, call.name, (known, here[1] + 1))
+    assert call.kind == RENAME
+    if state[call.new] is not None:
+        return None
+    return _with(_with(state, call.name, None), call.new, (known, here[1] + RENAME_ALTERS))
+
+
+def shows(state: State, call: Call, bindable: Bindable = never) -> State | None:
+    """The state in which an observation is right: this one, with anonymous tables known by what is seen; or None."""
+    found = state
+    for seen in call.seen:
+        here = found[seen.name]
+        if (here is None) != seen.absent:
+            return None
+        if here is None:
+            continue
+        if not _is_or_may_be(here, seen.id, bindable) or seen.version not in (None, here[1]):
+            return None
+        if seen.id is not None and here[0] != seen.id:
+            if any(table is not None and table[0] == seen.id for table in found):
+                return None
+            found = _with(found, seen.name, (seen.id, here[1]))
+    if call.total and sum(table is not None for table in found) != len(call.seen):
+        return None
+    return found
+
+
+def _is_or_may_be(here: tuple[int, int], stated: int | None, bindable: Bindable) -> bool:
+    return stated is None or here[0] == stated or (here[0] == ANONYMOUS and bindable(stated))
+
+
+def _with(state: State, name: int, table: Table) -> State:
+    return (*state[:name], table, *state[name + 1 :])

@@ -17,13 +17,13 @@ from checkers.catalog.calls import (
     DELETE,
     LOCATIONS,
     RENAME,
+    RENAME_ALTERS,
     TABLE_STATES,
     TABLET_STATES,
     UNRECORDED,
     Call,
     Tablet,
 )
-from checkers.catalog.model import RENAME_ALTERS
 from checkers.findings import Finding, Key
 
 UNCOMMITTED, HALF_MADE, TWICE, PHANTOM = "uncommitted-record", "half-made-table", "table-twice", "phantom-table"
@@ -106,8 +106,8 @@ def _records(calls: Sequence[Call]) -> Iterator[Finding]:
             if state not in _VISIBLE_TABLES:
                 yield _finding(UNCOMMITTED, [call], seen.name, what="table", state=_named(TABLE_STATES, state))
         for attribute in ("id", "name"):
-            told = [getattr(seen, attribute) for seen in call.seen]
-            if len(told) != len(set(told)):
+            stated = [getattr(seen, attribute) for seen in call.seen]
+            if len(stated) != len(set(stated)):
                 yield _finding(TWICE, [call], what=attribute)
         if call.kind == LOCATIONS and call.seen and not call.seen[0].absent:
             yield from _placed(call)
@@ -143,8 +143,8 @@ def _phantoms(calls: Sequence[Call], tables: dict[int, _TableFacts]) -> Iterator
     creations whose table is not known that began before it was seen."""
     unclaimed = []
     for table_id, table in tables.items():
-        told = [call for call, _ in table.sightings] + table.deletions
-        first = min(told, key=lambda call: call.complete)
+        stated = [call for call, _ in table.sightings] + table.deletions
+        first = min(stated, key=lambda call: call.complete)
         if table.makers:
             maker = min(table.makers, key=lambda call: call.order)
             if first.complete < maker.order:
@@ -271,11 +271,11 @@ def _name_of(call: Call, table_id: int) -> int:
 
 
 def _versions(table_id: int, table: _TableFacts) -> Iterator[Finding]:
-    told = [(call, version) for call, version in table.sightings if version is not None]
-    ordered = sorted(told, key=lambda each: each[0].complete)
+    stated = [(call, version) for call, version in table.sightings if version is not None]
+    ordered = sorted(stated, key=lambda each: each[0].complete)
     ends = [call.complete for call, _ in ordered]
     highest = list(accumulate(ordered, _higher))
-    for call, version in sorted(told, key=lambda each: each[0].order):
+    for call, version in sorted(stated, key=lambda each: each[0].order):
         place = bisect_left(ends, call.since)
         if place and highest[place - 1][1] > version:
             earlier, shown = highest[place - 1]

@@ -23,15 +23,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from checkers.columns.batches import flat as record_batch
 from checkers.columns.codes import CAS, NEVER, NIL, READ, UNSUPPORTED, WRITE, Ints, began_as
-from checkers.columns.grouping import group, slices
-from checkers.columns.projection import FLAT, Flat, Projection, concatenated, flatten, part_of
-from checkers.columns.rows import flat as record_batch
-from checkers.columns.spans import spread
+from checkers.columns.dense import spread
+from checkers.columns.projection import FLAT, Flat, Projection, concatenated, flatten, group, part_of, slices
 from checkers.engines.keyed import ROWS_PER_CALL
 from checkers.explain.speaker import about_key
 from checkers.findings import PRESENCE, Findings, Key, merged
-from checkers.linearizability.registers.judge import RegisterKernel
+from checkers.linearizability.registers.refute_registers import RegisterKernel
 from checkers.source import KEY_COLUMNS, top_level
 
 OF_SEVERAL: Final = ("scan", "erase")

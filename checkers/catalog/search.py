@@ -12,10 +12,12 @@ Two answers are certain: a way to the end (`LINEARIZABLE`), whatever was left ou
 nothing was left out (`STUCK`). Little is tried at first (`Limits`). Where that comes to an end, the search goes back a
 little and on with wider limits until it is past that place, then back further (`RETREATS`).
 
-Names that nothing links are searched one after the other (`checkers.catalog.apart`).
+A catalog falls into names that nothing links, which are objects of their own and are searched one after the other
+(`parts`). A rename links two names, and so does an id that answers tell of both; a list is of all names at once. What
+is linearizable part by part is so as a whole (locality: Herlihy and Wing 1990, theorem 1).
 
 A list that tells every table's id and version says what the state was, whatever came before. So histories fall apart
-at such lists (`pinned`): if no way leads from one to the place where the search can't go on, although every change of
+at such lists (`_pinned`): if no way leads from one to the place where the search can't go on, although every change of
 unknown outcome before it is taken to be still unspent, there is none from the beginning either. That is decided exactly
 however long the history is. When the work is used up, the answer is `UNDECIDED`.
 """
@@ -25,19 +27,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from checkers.catalog.apart import parts, told_ids
-from checkers.catalog.calls import CREATE, RENAME, Call
-from checkers.catalog.model import Bindable, State, after, shows
+import numpy as np
+
+from checkers.catalog.calls import CREATE, RENAME, Bindable, Call, State, after, shows
 from checkers.columns.codes import NEVER
+from checkers.columns.graph import unite
 
 LINEARIZABLE, STUCK, UNDECIDED = "linearizable", "stuck", "undecided"
 
 
 class Limits(NamedTuple):
     """At one completion at most `unknown` changes of unknown outcome take effect, up to `most` where there is no other
-    way on; so many configurations are kept."""
+    way on; the best `kept` configurations stay."""
 
     unknown: int
     most: int
@@ -52,31 +55,31 @@ RETREATS: Final = ((8, 1), (32, 1), (128, 1), (32, 2), (128, 2), (512, 2), (STAR
 """Where there is no way on: how many completions to go back, and with which of the levels to go on from there."""
 
 PIN_AFTER: Final = 3
-"""After so many retreats from a place it is asked whether any way leads there from the last lists before it."""
+"""Retreats from a place after which it is asked whether any way leads there from the last lists before it."""
 
 PINS: Final = 4
 PIN_WORK_SHARE: Final = 0.1
 MOST_OVERLAPPING: Final = 8
 
 PAST: Final = 8
-"""So many completions behind the place where there was no way on the search is narrow again."""
+"""Completions behind the place where there was no way on after which the search is narrow again."""
 
 CHECKPOINT: Final = 8
 RECENT: Final = 64
-"""A checkpoint after so many completions; all of the last ones are kept, of older ones some."""
+"""Completions between checkpoints, and how many of the last ones are all kept; of older ones some are."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchAnswer:
     """What came of a search: `stuck` is the call that could not take effect, `states` what may have been before it,
-    `names` the name behind each place of a state, which are all names only if nothing was searched `apart`."""
+    `names` the name behind each place of a state, which are not all names where they were searched `in_parts`."""
 
     word: str
     work: int
     stuck: Call | None = None
     states: tuple[State, ...] = ()
     names: tuple[int, ...] = ()
-    apart: bool = False
+    in_parts: bool = False
 
 
 def search(calls: Sequence[Call], most_work: int) -> SearchAnswer:
@@ -93,7 +96,7 @@ def search(calls: Sequence[Call], most_work: int) -> SearchAnswer:
             break
     stuck = [(answer.stuck.complete, answer) for answer in answers if answer.stuck is not None]
     if stuck:
-        return replace(min(stuck, key=lambda told: told[0])[1], work=work, apart=len(pieces) > 1)
+        return replace(min(stuck, key=lambda pair: pair[0])[1], work=work, in_parts=len(pieces) > 1)
     undecided = any(answer.word == UNDECIDED for answer in answers)
     return SearchAnswer(UNDECIDED if undecided else LINEARIZABLE, work)
 
@@ -106,7 +109,7 @@ class Config(NamedTuple):
 
 
 class _Checkpoint(NamedTuple):
-    """A moment of the search that it can go back to: after so many events and completions, what was open then, and
+    """A moment of the search that it can go back to: how many events and completions it had passed, what was open, and
     the configurations; `left_out` says whether anything was left out until then."""
 
     event: int
@@ -136,10 +139,10 @@ class _Search:
         self._equal: dict[tuple[int, int, int], int] = {}
         self._equal_names: dict[tuple[int, int, int], int] = {}
         self._claimed = {call.id for call in calls if call.changes and call.kind == CREATE and call.id is not None}
-        self._first_told: dict[int, int] = {}
+        self._first_answered: dict[int, int] = {}
         for call in calls:
-            for table_id in told_ids(call):
-                self._first_told[table_id] = min(call.complete, self._first_told.get(table_id, NEVER))
+            for table_id in answered_ids(call):
+                self._first_answered[table_id] = min(call.complete, self._first_answered.get(table_id, NEVER))
         if whole is not None:
             self._claimed = whole._claimed
         self._tellers: dict[int, int] = {}
@@ -202,7 +205,7 @@ class _Search:
         return bool(self._configs) or self._work > self._most_work
 
     def _subsets(self, calls: Sequence[Call]) -> list[int]:
-        """Of those that complete."""
+        """Which of these calls, of those that complete, may have taken effect: every choice, as bits of their slots."""
         bits = [0]
         for call in [call for call in calls if call.complete != NEVER]:
             bits += [each | 1 << self._slots[call.order] for each in bits]
@@ -228,14 +231,14 @@ class _Search:
         return _Checkpoint(event, completions, self._left_out, self._configs, copies, list(self._vacant), bits)
 
     def _keep(self, checkpoint: _Checkpoint) -> None:
-        """Of those that are not recent every other one goes, again and again."""
+        """Take a checkpoint; of those that are not recent every other one goes, again and again."""
         self._checkpoints.append(checkpoint)
         if len(self._checkpoints) > 2 * RECENT:
             old = self._checkpoints[:-RECENT]
             self._checkpoints = [old[0], *old[1::2], *self._checkpoints[-RECENT:]]
 
     def _backtrack(self, completions: int) -> tuple[int, int]:
-        """To the last moment that was kept with at most so many completions: its event and completions."""
+        """Go back to the last checkpoint with at most that many completions; its event and completions."""
         while len(self._checkpoints) > 1 and self._checkpoints[-1].completions > completions:
             self._checkpoints.pop()
         checkpoint = self._checkpoints[-1]
@@ -283,7 +286,7 @@ class _Search:
         bit = 1 << slot
         self._open[slot], self._slots[call.order] = call, slot
         self._names[slot] = self._names_of(call)
-        for table_id in told_ids(call):
+        for table_id in answered_ids(call):
             self._tellers[table_id] = self._tellers.get(table_id, 0) | bit
         if call.changes and call.complete == NEVER:
             self._unknown |= bit
@@ -294,7 +297,7 @@ class _Search:
         self._certain[slot] = self._names[slot]
         if not call.changes:
             self._reads |= bit
-            if all(table_id in self._claimed for table_id in told_ids(call)):
+            if all(table_id in self._claimed for table_id in answered_ids(call)):
                 self._plain_reads |= bit
             self._configs = [_noted(config, call, bit) for config in self._configs]
 
@@ -305,7 +308,7 @@ class _Search:
         heappush(self._vacant, slot)
         self._reads &= ~bit
         self._plain_reads &= ~bit
-        for table_id in told_ids(call):
+        for table_id in answered_ids(call):
             self._tellers[table_id] &= ~bit
         self._configs = [Config(config.state, config.done & ~bit) for config in self._configs]
 
@@ -342,17 +345,17 @@ class _Search:
     def _led_on(self, config: Config, call: Call, bit: int, most_unknown: int) -> Iterator[Config]:
         """Every configuration in which the call has just taken effect, reached from this one by others in front.
 
-        `loose` are the calls in front that nothing behind them has shared a name with yet.
+        `unlinked` are the calls in front that nothing behind them has shared a name with yet.
         """
         start = (config, 0)
         seen = {start}
         level = [(start, 0)]
         while level and self._work <= self._most_work:
             deeper = []
-            for (at, loose), unknown in level:
+            for (at, unlinked), unknown in level:
                 self._work += 1
                 last = self._taken(at, call, bit)
-                if last is not None and not self._apart(loose, self._names_of(call)):
+                if last is not None and not self._unlinked(unlinked, self._names_of(call)):
                     yield last
                 for slot in self._candidates(at, bit):
                     spent = unknown + (self._unknown >> slot & 1)
@@ -362,7 +365,7 @@ class _Search:
                     following = self._taken(at, self._open[slot], 1 << slot)
                     if following is None:
                         continue
-                    bound = self._apart(loose, self._names[slot]) | 1 << slot
+                    bound = self._unlinked(unlinked, self._names[slot]) | 1 << slot
                     node = (following, self._justified(bound, at, following, 1 << slot))
                     if node not in seen:
                         seen.add(node)
@@ -407,14 +410,14 @@ class _Search:
                 return near
             near = wider
 
-    def _justified(self, loose: int, before: Config, following: Config, bit: int) -> int:
-        """`loose` without the calls that share a name with an observation which has just taken effect behind them."""
+    def _justified(self, unlinked: int, before: Config, following: Config, bit: int) -> int:
+        """`unlinked` without the calls that share a name with an observation that has just taken effect behind them."""
         for slot in _bits(following.done & ~before.done & ~bit):
-            loose = self._apart(loose, self._names[slot])
-        return loose
+            unlinked = self._unlinked(unlinked, self._names[slot])
+        return unlinked
 
-    def _apart(self, loose: int, names: int) -> int:
-        return sum(1 << slot for slot in _bits(loose) if not self._names[slot] & names)
+    def _unlinked(self, unlinked: int, names: int) -> int:
+        return sum(1 << slot for slot in _bits(unlinked) if not self._names[slot] & names)
 
     def _bindable(self, at: Config) -> Bindable:
         """An anonymous table may have an id that no acknowledged creation claims and that no other table has had."""
@@ -422,7 +425,7 @@ class _Search:
         def bindable(table_id: int) -> bool:
             return (
                 table_id not in self._claimed
-                and self._first_told[table_id] >= self._now
+                and self._first_answered[table_id] >= self._now
                 and not at.done & self._tellers.get(table_id, 0)
                 and all(table is None or table[0] != table_id for table in at.state)
             )
@@ -463,8 +466,8 @@ class _Search:
 
 def _pins(call: Call) -> bool:
     """Whether an answer says all of the state at one moment while it was asked for."""
-    told = all(seen.id is not None and seen.version is not None for seen in call.seen)
-    return call.total and told and call.since == call.order and call.complete != NEVER
+    whole = all(seen.id is not None and seen.version is not None for seen in call.seen)
+    return call.total and whole and call.since == call.order and call.complete != NEVER
 
 
 def _noted(config: Config, call: Call, bit: int) -> Config:
@@ -477,3 +480,63 @@ def _bits(bits: int) -> Iterator[int]:
         low = bits & -bits
         yield low.bit_length() - 1
         bits ^= low
+
+
+_NAME, _ID = 0, 1
+_Node: TypeAlias = tuple[int, int]
+"""A name, or an id."""
+
+Names: TypeAlias = tuple[int, ...]
+"""The name behind each number."""
+
+
+def parts(calls: Sequence[Call]) -> Iterator[tuple[list[Call], Names]]:
+    """The calls about names that are linked, in their order and about names numbered from 0, part by part in order of
+    their first calls."""
+    if any(call.total for call in calls):
+        yield _renamed(calls)
+        return
+    numbers: dict[_Node, int] = {}
+    touched = [(op, numbers.setdefault(node, len(numbers))) for op, call in enumerate(calls) for node in _nodes(call)]
+    op, number = np.array(touched, np.int64).reshape(-1, 2).T
+    parents = np.arange(len(numbers))
+    unite(np.ascontiguousarray(op), np.ascontiguousarray(number), parents)
+    found: dict[int, list[Call]] = {}
+    for call in calls:
+        found.setdefault(int(parents[numbers[next(_nodes(call))]]), []).append(call)
+    for part in found.values():
+        yield _renamed(part)
+
+
+def answered_ids(call: Call) -> Iterator[int]:
+    """The ids that a call's answer tells; a creation makes its own."""
+    if call.changes and call.id is not None and call.kind != CREATE:
+        yield call.id
+    for seen in call.seen:
+        if seen.id is not None:
+            yield seen.id
+
+
+def _nodes(call: Call) -> Iterator[_Node]:
+    if call.changes:
+        yield _NAME, call.name
+        if call.kind == RENAME:
+            yield _NAME, call.new
+        if call.id is not None:
+            yield _ID, call.id
+    for seen in call.seen:
+        yield _NAME, seen.name
+        if seen.id is not None:
+            yield _ID, seen.id
+
+
+def _renamed(calls: Sequence[Call]) -> tuple[list[Call], Names]:
+    met = {call.name for call in calls if call.changes}
+    met |= {call.new for call in calls if call.changes and call.kind == RENAME}
+    met |= {seen.name for call in calls for seen in call.seen}
+    place = {name: i for i, name in enumerate(sorted(met))}
+    dense = []
+    for call in calls:
+        seen = tuple(replace(each, name=place[each.name]) for each in call.seen)
+        dense.append(replace(call, name=place.get(call.name, 0), new=place.get(call.new, 0), seen=seen))
+    return dense, tuple(sorted(met))

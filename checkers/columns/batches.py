@@ -1,12 +1,14 @@
 """A batch of the history table as numpy arrays: all that reads one, on either engine, is made of these.
 
 What a family asks of them is its own: one row an operation (`projection`), one row a micro-operation (`mops`), or
-operations beside their micro-operations (`rows`, `transactions.mops`).
+client operations beside their micro-operations and the lists in these (`read_operations` and `read_mops` here,
+`transactions.mops`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -14,8 +16,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkers.columns.codes import FAIL, INFO, NEVER, NIL, OK, Ints
+from checkers.columns.codes import FAIL, INFO, NEVER, NIL, OK, UNSUPPORTED, Ints
+from checkers.columns.dense import spread
+from checkers.findings import Key
 from checkers.source import KEY_COLUMNS
+from harness.history.columns import MOP
+from harness.history.columns import SCHEMA as HISTORY
+from harness.history.parts import schema
 
 Bools: TypeAlias = npt.NDArray[np.bool_]
 Codes: TypeAlias = npt.NDArray[np.int8]
@@ -118,3 +125,184 @@ def read_elements(batch: pa.RecordBatch, least: int = 0) -> BatchMops:
         elements = pa.nulls(least, elements.type)
     columns = {field.name: elements.field(i) for i, field in enumerate(elements.type)}
     return BatchMops(np.cumsum(size) - size, size, columns)
+
+
+OBJECT: Final = KEY_COLUMNS
+"""The columns that name an object."""
+
+WIDE: Final = pa.int64()
+SMALL: Final = pa.int8()
+"""Types of the columns of flat rows."""
+
+COLUMNS: Final = ("invoke_index", "complete_index", "type", "process", "f", "mops")
+"""The columns of the history that `read_batch` needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """Client operations of a batch. `row` is their place in it, `outcome` OK, INFO or FAIL; `complete` is NEVER unless
+    they are ok or failed; `f` numbers into `f_names`; `mop_start[i]:mop_stop[i]` are operation i's micro-operations;
+    `unfit` are those whose value fits none."""
+
+    row: Ints
+    invoke: Ints
+    complete: Ints
+    outcome: Codes
+    f: npt.NDArray[np.int32]
+    f_names: list[str]
+    mop_start: Ints
+    mop_stop: Ints
+    unfit: Bools
+
+    def named(self, names: Sequence[str]) -> Bools:
+        """Which operations are called by one of the names."""
+        table = np.array([name in names for name in self.f_names] + [False])
+        found: Bools = table[self.f]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class ClientMops:
+    """Micro-operations of client operations, in order. `of` is the operation's place in `Operations`; `value` is 0
+    where `nil`; lists are `items[list_start:list_stop]` where `listed`, in which elements that are nil (NIL in the
+    tables of importers) are 0 and flagged in `nil_item`."""
+
+    of: Ints
+    kind: Codes
+    address: tuple[Ints, Ints, Ints, Ints]
+    value: Ints
+    nil: Bools
+    listed: Bools
+    list_start: Ints
+    list_stop: Ints
+    items: Ints
+    nil_item: Bools
+
+
+def read_operations(batch: pa.RecordBatch) -> Operations:
+    """The client operations of a batch."""
+    rows = np.flatnonzero(ints(batch.column("process")) >= 0)
+    outcome = outcomes(batch)
+    f, f_names = text_codes(batch.column("f"))
+    lengths = ints(pc.list_value_length(batch.column("mops")))
+    stop = np.cumsum(lengths)
+    return Operations(
+        rows,
+        ints(batch.column("invoke_index"))[rows],
+        completions(batch, outcome)[rows],
+        outcome[rows],
+        f[rows],
+        f_names,
+        (stop - lengths)[rows],
+        stop[rows],
+        ~valid(batch.column("mops"))[rows],
+    )
+
+
+def read_mops(batch: pa.RecordBatch, operations: Operations, chosen: Bools, kinds: Mapping[str, int]) -> ClientMops:
+    """The micro-operations of the chosen operations; `kinds` gives the kind of each f, others are UNSUPPORTED."""
+    elements = read_elements(batch)
+    which = np.flatnonzero(chosen)
+    place, of = spread(operations.mop_start[which], operations.mop_stop[which])
+    listed, start, stop, items = spans(elements.columns["values"])
+    nil_item = items == NIL
+    table, partition, row, key_column = (part[place] for part in elements.address())
+    return ClientMops(
+        which[of],
+        coded(elements.columns["f"], kinds, UNSUPPORTED, np.int8)[place],
+        (table, partition, row, key_column),
+        elements.ints("value", 0)[place],
+        ~valid(elements.columns["value"])[place],
+        listed[place],
+        start[place],
+        stop[place],
+        np.where(nil_item, 0, items) if nil_item.any() else items,
+        nil_item,
+    )
+
+
+def lists_of(mops: ClientMops, rows: Ints) -> pa.ListArray:
+    """The lists of some micro-operations, named in order; empty where they have none."""
+    bounds = np.column_stack((mops.list_start[rows], mops.list_stop[rows])).ravel()
+    spans = pa.ListArray.from_arrays(pa.array(np.append(bounds, len(mops.items)), pa.int32()), pa.array(mops.items))
+    return spans.take(pa.array(np.arange(0, len(bounds), 2)))
+
+
+def flat_schema(wide: Sequence[str], **columns: pa.DataType) -> pa.Schema:
+    """The schema of flat rows: some wide columns and others, of which texts and lists alone may be null."""
+    fields = dict.fromkeys(wide, WIDE) | columns
+    return pa.schema([pa.field(name, kind, nullable=not pa.types.is_primitive(kind)) for name, kind in fields.items()])
+
+
+def flat(schema: pa.Schema, columns: Mapping[str, Any]) -> pa.RecordBatch:
+    """A record batch of the schema from arrays by name."""
+    arrays = [
+        columns[field.name] if isinstance(columns[field.name], pa.Array) else pa.array(columns[field.name], field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def history_batch(rows: int, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    """A batch of the history table with these columns; all others are null."""
+    arrays = [columns.get(field.name, pa.nulls(rows, field.type)) for field in HISTORY]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema())
+
+
+def mops_array(offsets: Ints, columns: Mapping[str, pa.Array]) -> pa.ListArray:
+    """The column of micro-operations of a batch: operation i has those from `offsets[i]` on. Parts of addresses that
+    are not among the columns are 0, values null."""
+    count, missing = len(columns["f"]), {field.name: pa.nulls(len(columns["f"]), field.type) for field in MOP}
+    missing |= {name: pa.array(np.zeros(count, np.int64)).cast(missing[name].type) for name in KEY_COLUMNS}
+    fields = missing | dict(columns)
+    structs = pa.StructArray.from_arrays([fields[field.name] for field in MOP], fields=list(MOP))
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), structs, type=pa.list_(MOP))
+
+
+def unknown_rows(schema: pa.Schema, invoke: Ints) -> pa.RecordBatch:
+    """Flat rows of kind UNSUPPORTED: the operations with these invocations are none that the model knows."""
+    zeros = np.zeros(len(invoke), np.int64)
+    rows = {field.name: pa.nulls(len(invoke), field.type) if field.nullable else zeros for field in schema}
+    return flat(schema, rows | {"invoke": invoke, "kind": np.full(len(invoke), UNSUPPORTED)})
+
+
+def column(table: pa.Table, name: str) -> Any:
+    """A column of a flat table as a numpy array."""
+    return table.column(name).to_numpy()
+
+
+def group_starts(columns: Sequence[Any]) -> Ints:
+    """Where groups of equal neighbours begin; empty for no rows."""
+    size = len(columns[0])
+    changes = np.zeros(size, np.bool_)
+    changes[:1] = True
+    for values in columns:
+        changes[1:] |= values[1:] != values[:-1]
+    return np.flatnonzero(changes)
+
+
+class Groups(NamedTuple):
+    """Groups of equal neighbours: where each begins, how many rows it has, and the number of each row's group."""
+
+    starts: Ints
+    sizes: Ints
+    of: Ints
+
+
+def groups_of(columns: Sequence[Any]) -> Groups:
+    """The groups of neighbours that are equal in all these columns."""
+    starts = group_starts(columns)
+    sizes = np.diff(np.append(starts, len(columns[0])))
+    return Groups(starts, sizes, np.repeat(np.arange(len(starts)), sizes))
+
+
+def first_flagged(flags: Any, by: Any, most: int) -> list[int]:
+    """The rows with a flag, those with the least `by` first, at most `most`."""
+    rows = np.flatnonzero(flags)
+    first: list[int] = rows[np.argsort(by[rows], kind="stable")][:most].tolist()
+    return first
+
+
+def key_at(table: pa.Table, row: int) -> Key:
+    """The object that a flat row is about."""
+    return Key.of(table.column(name)[row].as_py() for name in OBJECT)

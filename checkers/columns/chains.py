@@ -12,8 +12,7 @@ import numpy as np
 
 from checkers.columns.batches import BatchLists
 from checkers.columns.codes import NEVER, Ints
-from checkers.columns.dense import together
-from checkers.columns.spans import spread
+from checkers.columns.dense import spread, together
 from checkers.compiled import kernel
 
 

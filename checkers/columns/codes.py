@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +31,15 @@ FAILED_CAS: Final = 3
 FAILED_WRITE: Final = 4
 """A write or compare-and-set that never took effect; kept only to explain who read its value."""
 
-Ints = npt.NDArray[np.int64]
+Ints: TypeAlias = npt.NDArray[np.int64]
+Ids: TypeAlias = npt.NDArray[np.int32]
+Codes: TypeAlias = npt.NDArray[np.uint8]
+Words: TypeAlias = npt.NDArray[np.uint64]
+Bools: TypeAlias = npt.NDArray[np.bool_]
+"""What kernels and columns are made of: event indices and values, small numbers of things, codes, masks, flags."""
+
+Int: TypeAlias = int | np.signedinteger[Any]
+"""A whole number in a kernel, which numba widens to 64 bits."""
 
 
 def began_as(values: Ints, initial: int | None) -> Ints:
@@ -44,7 +52,7 @@ def began_as(values: Ints, initial: int | None) -> Ints:
     return np.where(values == initial, NIL, np.where(values == NIL, initial, values))
 
 
-def told_value(value: int, initial: int | None) -> int | None:
+def history_value(value: int, initial: int | None) -> int | None:
     """A value of `began_as` as the history has it; None for nil."""
     if value == NIL:
         return initial

@@ -1,21 +1,25 @@
-"""Small numbers for what is the same in several columns, and columns that hold one value throughout."""
+"""Small numbers for values: of whole columns, of values that are the same in several, and within kernels.
+
+A kernel's map from values to small numbers (`ValueMap`) is addressed directly where values are dense, else hashed.
+Counters are the usual written values; addressing them directly keeps neighbours in time neighbours in memory.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from checkers.columns.codes import Ints
-from checkers.compiled import kernel
+from checkers.compiled import kernel, lean, lean_inline
 
 Places: TypeAlias = npt.NDArray[np.int32]
 
 _PAGE_BITS: Final = 12
 _PAGE: Final = 1 << _PAGE_BITS
-"""Values of `ranked` are looked up by pages of so many."""
+"""Values in a page, by which `ranked` looks them up."""
 
 
 def is_constant(column: npt.NDArray[Any]) -> bool:
@@ -24,7 +28,7 @@ def is_constant(column: npt.NDArray[Any]) -> bool:
 
 
 def shortened(column: Ints) -> Ints:
-    """The same column, kept once only if it holds one value throughout."""
+    """A column, kept once only if it holds one value throughout."""
     if len(column) > 1 and not is_constant(column) and column[0] == column[-1] and (column == column[0]).all():
         return np.broadcast_to(column[0], len(column))
     return column
@@ -36,6 +40,16 @@ def taken(column: Ints, rows: npt.NDArray[Any]) -> Ints:
         return column[rows]
     count = int(np.count_nonzero(rows)) if rows.dtype == np.bool_ else len(rows)
     return np.broadcast_to(column[0], count) if len(column) else column[:0]
+
+
+def end_to_end(parts: list[Ints]) -> Ints:
+    """The parts one after the other; one value if that is all there is."""
+    parts = [part for part in parts if len(part)]
+    if not parts:
+        return np.empty(0, np.int64)
+    if all(is_constant(part) and part[0] == parts[0][0] for part in parts):
+        return np.broadcast_to(parts[0][0], sum(len(part) for part in parts))
+    return np.concatenate(parts)
 
 
 @kernel
@@ -106,7 +120,7 @@ def ranked(values: Ints) -> tuple[Ints, Places]:
 
 
 def packed(ids: Ints, count: int) -> tuple[Ints, int]:
-    """The same without gaps: every id below the count is used."""
+    """Ids as `dense` gives them, but without gaps: every id below the count is used."""
     used = np.zeros(count, np.bool_)
     used[ids] = True
     if used.all():
@@ -129,3 +143,81 @@ def together(columns: Sequence[Ints]) -> tuple[Ints, int]:
             more, width = packed(more, width)
         ids, count = dense(ids * width + more)
     return packed(ids, count) if len(ids) else (ids, 0)
+
+
+def spread(low: Ints, high: Ints) -> tuple[Ints, Ints]:
+    """All numbers from each `low` to each `high` (excluded), and whose each is."""
+    sizes = high - low
+    of = np.repeat(np.arange(len(low)), sizes)
+    before = np.cumsum(sizes) - sizes
+    return np.repeat(low - before, sizes) + np.arange(len(of)), of
+
+
+class ValueMap(NamedTuple):
+    """Open-addressing table; `shape` holds (direct?, lowest value, mask)."""
+
+    keys: npt.NDArray[np.int64]
+    ids: npt.NDArray[np.int32]
+    shape: npt.NDArray[np.int64]
+
+
+def make_value_map(entries: int) -> ValueMap:
+    """A map with room for `entries` values; `reset` must be called before each use."""
+    size = 1 << max(4, int(2 * entries - 1).bit_length())
+    return ValueMap(np.empty(size, np.int64), np.empty(size, np.int32), np.zeros(3, np.int64))
+
+
+@lean_inline
+def _slot_of(value, mask):
+    mixed = np.uint64(value) * np.uint64(0x9E3779B97F4A7C15)
+    return np.int64((mixed >> np.uint64(20)) & np.uint64(mask))
+
+
+@lean
+def reset(table, entries, lowest, highest):
+    """Empty the map for `entries` values, all in `lowest..highest`; touches only the part that will be used."""
+    room = np.int64(16)
+    while room < 2 * entries:
+        room *= 2
+    span = np.float64(highest) - np.float64(lowest)
+    direct = entries > 0 and span + 1.0 <= np.float64(room)
+    table.shape[0] = 1 if direct else 0
+    table.shape[1] = lowest
+    table.shape[2] = room - 1
+    for slot in range(room):
+        table.ids[slot] = -1
+
+
+@lean
+def lookup(table, value):
+    """The value's number, or -1."""
+    mask = table.shape[2]
+    if table.shape[0] == 1:
+        lowest = table.shape[1]
+        if value < lowest or np.float64(value) - np.float64(lowest) > np.float64(mask):
+            return np.int32(-1)
+        return table.ids[value - lowest] if value - lowest <= mask else np.int32(-1)
+    slot = _slot_of(value, mask)
+    while table.ids[slot] >= 0:
+        if table.keys[slot] == value:
+            return table.ids[slot]
+        slot = (slot + 1) & mask
+    return np.int32(-1)
+
+
+@lean
+def insert(table, value, number):
+    """Number a new value; returns the number it already has, or -1 if it was new."""
+    mask = table.shape[2]
+    slot = value - table.shape[1] if table.shape[0] == 1 else _slot_of(value, mask)
+    if table.shape[0] == 1:
+        if table.ids[slot] >= 0:
+            return table.ids[slot]
+    else:
+        while table.ids[slot] >= 0:
+            if table.keys[slot] == value:
+                return table.ids[slot]
+            slot = (slot + 1) & mask
+    table.keys[slot] = value
+    table.ids[slot] = number
+    return np.int32(-1)

@@ -109,6 +109,7 @@ def _label_components(offsets, targets):
         index += 1
         stack[top] = root
         top += 1
+        # All edges of path[:deep] before `place` are followed; those of nodes that have left the path are all followed.
         while deep > 0:
             node = path[deep - 1]
             if place[node] < offsets[node + 1]:
@@ -123,10 +124,10 @@ def _label_components(offsets, targets):
                 elif label[other] < 0:  # still on the stack: an edge back into the component at hand
                     low[node] = min(low[node], number[other])
                 continue
-            deep -= 1
+            deep -= 1  # all edges of the node are followed: what it reaches its parent on the path reaches
             if deep > 0:
                 low[path[deep - 1]] = min(low[path[deep - 1]], low[node])
-            if low[node] == number[node]:
+            if low[node] == number[node]:  # it reaches nothing older: with all above it, it is a component
                 while True:
                     top -= 1
                     label[stack[top]] = labels
@@ -163,8 +164,8 @@ def depths(graph: Digraph, label: Nodes) -> npt.NDArray[np.int64]:
 
 
 def cyclic_components(graph: Digraph) -> tuple[Nodes, int]:
-    """The same for those of two or more nodes, or of one with an edge to itself, numbered from 0 (-1 for the rest),
-    and how many there are."""
+    """The strong component of each node if it has a cycle (two or more nodes, or an edge to itself), numbered from 0
+    (-1 for the rest), and how many there are."""
     label = components(graph)
     cyclic = np.bincount(label) > 1
     loops = graph.targets == np.repeat(np.arange(len(label)), np.diff(graph.offsets))

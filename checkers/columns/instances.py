@@ -41,5 +41,4 @@ def record(instances, anomaly, order, key, rows):
             return
     kept[place, 0] = order
     kept[place, 1] = key
-    for i in range(OPS_PER_INSTANCE):
-        kept[place, 2 + i] = rows[i]
+    kept[place, 2], kept[place, 3], kept[place, 4], kept[place, 5] = rows

@@ -28,8 +28,7 @@ from checkers.columns.batches import (
 )
 from checkers.columns.chains import batch_lists
 from checkers.columns.codes import FAIL, NEVER, NIL, OK, UNSUPPORTED, Ints, began_as, unsupported
-from checkers.columns.dense import is_constant, shortened, taken, together
-from checkers.columns.spans import spread
+from checkers.columns.dense import end_to_end, shortened, spread, taken, together
 from checkers.findings import Key
 from checkers.source import KEY_COLUMNS
 
@@ -45,18 +44,10 @@ micro-operation in its operation), `size` (how many the operation has), `kind`, 
 for nil) and the extras asked for."""
 
 _PLACES: Final = 1 << 12
-"""Names of chains tell so many lists of one operation apart; one that reads more is refused, for lists of equal names
-would be taken for one."""
+"""Lists of one operation that names of chains tell from each other; an operation that reads more is refused, for lists
+of equal names would be taken for one."""
 
 _BASE: Final = (*ADDRESS, "invoke", "complete", "place", "size", "kind", "status", "value")
-
-EXTRAS: Final = (
-    *("session", "strong", "requested_ts", "served_ts", "bound", "page", "invoke_time", "complete_time", "expected"),
-    *("write_ts", "first", "last"),
-)
-"""Further columns: `session` (-1 - process where the history names none), `strong` (1 for reads of STRONG_MODES),
-`first` and `last` (of `bound_kinds`: the rows they are about, NIL and NEVER where open; where a page's limit ended it,
-its end is the last), the others as in the history table with NIL for null."""
 
 
 def key_of(rows: Columns, row: int) -> Key:
@@ -65,7 +56,7 @@ def key_of(rows: Columns, row: int) -> Key:
 
 
 FEED_EVENTS: Final = frozenset({"feed-row", "feed-resolved"})
-"""What change feeds told (`snapshots.feed`): nobody's reads and writes."""
+"""What change feeds told (`change_feed`): nobody's reads and writes."""
 
 
 TextCodes: TypeAlias = tuple[tuple[str, ...], Mapping[tuple[str | None, ...], int]]
@@ -76,6 +67,10 @@ TextCodes: TypeAlias = tuple[tuple[str, ...], Mapping[tuple[str | None, ...], in
 class MopProjection:
     """Which micro-operations a model knows (`kinds`, by name), which extras it reads, which operations' `f` it is about
     (None: all of clients) or not about (`skipped_fs`), and whether writes of failed operations matter.
+
+    Extras are columns of the history table, with NIL for null, and `session` (-1 - process where the history names
+    none), `strong` (1 for reads of STRONG_MODES), `first` and `last` (of `bound_kinds`: the rows they are about, NIL
+    and NEVER where open; where a page's limit ended it, its end is the last).
 
     All rows of operations whose `f` is in `op_kinds` get that kind, whoever's they are; one without micro-operations
     gives one row all the same.
@@ -214,7 +209,7 @@ def _kinds(elements: BatchMops, lists: BatchLists, projection: MopProjection) ->
 
 
 def _bounds(lists: BatchLists, last: bool) -> Ints:
-    """The first or the last row that the bounds in a list say; see EXTRAS."""
+    """The first or the last row that the bounds in a list say; see `MopProjection`."""
     if not len(lists.items):
         return np.full(len(lists.start), NEVER if last else NIL)
     at = np.minimum(lists.start + last, len(lists.items) - 1)
@@ -259,22 +254,12 @@ def selected(rows: Columns, chosen: npt.NDArray[Any]) -> Columns:
     return {name: taken(column, chosen) for name, column in rows.items()}
 
 
-def _end_to_end(parts: list[Ints]) -> Ints:
-    """The parts one after the other; one value if that is all there is."""
-    parts = [part for part in parts if len(part)]
-    if not parts:
-        return np.empty(0, np.int64)
-    if all(is_constant(part) and part[0] == parts[0][0] for part in parts):
-        return np.broadcast_to(parts[0][0], sum(len(part) for part in parts))
-    return np.concatenate(parts)
-
-
 def joined(parts: Iterable[Columns], projection: MopProjection) -> Columns:
     """The parts one after the other."""
     every = list(parts)
     if not every:
         return {name: np.empty(0, np.int64) for name in projection.names}
-    return {name: _end_to_end([part[name] for part in every]) for name in projection.names}
+    return {name: end_to_end([part[name] for part in every]) for name in projection.names}
 
 
 def unsupported_rows(rows: Columns, problem: str) -> tuple[tuple[int, str], ...]:

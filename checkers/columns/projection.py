@@ -1,12 +1,12 @@
-"""Operations on single objects as flat columns: which history columns they come from and how.
+"""Operations on single objects as flat columns, and in order of key and invocation, as keyed kernels read them.
 
-A projection is literal data; the local engine evaluates it here on Arrow batches, the Spark engine as native column
-expressions. Both give the columns of FLAT.
+A projection is literal data: which columns of the history flat ones come from, and how. Both engines evaluate it on
+Arrow batches and get the columns of FLAT.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -15,23 +15,28 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkers.columns.batches import BatchMops, Codes, ints, outcomes, read_elements, text_codes, valid
-from checkers.columns.codes import FAIL, INFO, NEVER, NIL, UNSUPPORTED, Ints, began_as
+from checkers.columns.batches import (
+    SMALL,
+    WIDE,
+    BatchMops,
+    Codes,
+    flat_schema,
+    ints,
+    outcomes,
+    read_elements,
+    text_codes,
+    valid,
+)
+from checkers.columns.codes import FAIL, INFO, NEVER, NIL, UNSUPPORTED, Ints, RegisterColumns, began_as
+from checkers.columns.dense import end_to_end, is_constant
+from checkers.compiled import kernel
 from checkers.source import KEY_COLUMNS
+from harness.history.cores import in_order
 
 MISMATCH: Final = "cas-mismatch"
 """Error class of a compare-and-set that completed and found another value."""
 
-FLAT: Final = pa.schema(
-    [
-        *(pa.field(name, pa.int64(), nullable=False) for name in KEY_COLUMNS),
-        pa.field("invoke", pa.int64(), nullable=False),
-        pa.field("complete", pa.int64(), nullable=False),
-        pa.field("kind", pa.int8(), nullable=False),
-        pa.field("value", pa.int64(), nullable=False),
-        pa.field("expected", pa.int64(), nullable=False),
-    ]
-)
+FLAT: Final = flat_schema((*KEY_COLUMNS, "invoke", "complete"), kind=SMALL, value=WIDE, expected=WIDE)
 """`complete` is NEVER where the outcome is unknown, `value` and `expected` are NIL for nil."""
 
 
@@ -152,7 +157,7 @@ def flatten(batch: pa.RecordBatch, projection: Projection) -> Flat:
 
 def part_of(flat: Flat, rows: Any) -> Flat:
     """Some rows, copied."""
-    table, partition, row, column = (part[rows] if is_zero(part) else part[rows].copy() for part in flat.address)
+    table, partition, row, column = (part[rows] if is_constant(part) else part[rows].copy() for part in flat.address)
     value, expected = flat.value[rows].copy(), flat.expected[rows].copy()
     invoke, complete, kind = flat.invoke[rows].copy(), flat.complete[rows].copy(), flat.kind[rows].copy()
     return Flat((table, partition, row, column), invoke, complete, kind, value, expected)
@@ -164,21 +169,10 @@ def places_of(address: Sequence[Ints], keys: Sequence[Sequence[int]]) -> Ints:
     for place, key in enumerate(keys):
         mine = address[1] == key[1]
         for part in (0, 2, 3):
-            if not is_zero(address[part]) or key[part]:
+            if not is_constant(address[part]) or key[part]:
                 mine &= address[part] == key[part]
         found[mine] = place
     return found
-
-
-def is_zero(column: Ints) -> bool:
-    """Whether a key column is the one that takes no memory: zero throughout."""
-    return column.strides == (0,)
-
-
-def _joined(columns: list[Ints]) -> Ints:
-    if all(is_zero(column) for column in columns):
-        return np.broadcast_to(np.int64(0), sum(len(column) for column in columns))
-    return np.concatenate(columns)
 
 
 def concatenated(parts: list[Flat]) -> Flat:
@@ -186,6 +180,95 @@ def concatenated(parts: list[Flat]) -> Flat:
     if not parts:
         nothing = np.empty(0, np.int64)
         return Flat((nothing,) * 4, nothing, nothing, np.empty(0, np.int8), nothing, nothing)
-    t, p, r, c = (_joined([part.address[i] for part in parts]) for i in range(4))
+    t, p, r, c = (end_to_end([part.address[i] for part in parts]) for i in range(4))
     rest = [np.concatenate([part[i] for part in parts]) for i in range(1, 6)]
     return Flat((t, p, r, c), *rest)
+
+
+class KeyedOps(NamedTuple):
+    """`columns` of many keys, sorted; row k of `addresses` is key k's (table, partition, row, column)."""
+
+    addresses: Ints
+    columns: RegisterColumns
+
+
+@kernel
+def _count_keys(ids, counts):  # type: ignore[no-untyped-def]
+    for key in ids:
+        counts[key + 1] += 1
+
+
+@kernel
+def _place_rows(ids, fill, order):  # type: ignore[no-untyped-def]
+    for row in range(ids.shape[0]):
+        key = ids[row]
+        order[fill[key]] = row
+        fill[key] += 1
+
+
+def _dense(values: Ints) -> tuple[Ints, int]:
+    """Small ids with equal ids for equal values, and how many ids there may be."""
+    if not len(values):
+        return values, 0
+    lowest, highest = int(values.min()), int(values.max())
+    if highest - lowest < 4 * len(values) + 1024:
+        return values - lowest, highest - lowest + 1
+    distinct, ids = np.unique(values, return_inverse=True)
+    return ids.astype(np.int64), len(distinct)
+
+
+def _key_ids(flat: Flat) -> tuple[Ints, int]:
+    ids, count = _dense(flat.address[1])
+    for i in (0, 2, 3):
+        part = flat.address[i]
+        if not is_constant(part) and len(part) and (part != part[0]).any():
+            more, width = _dense(part)
+            if count * width >= 2**62:
+                ids, count = np.unique(ids, return_inverse=True)[1].astype(np.int64), len(ids)
+            ids, count = _dense(ids * width + more)
+    return ids, count
+
+
+def group(flat: Flat, threads: int = 1) -> KeyedOps:
+    """Sort by key, keeping the order of invocation within keys; linear in the number of operations. Columns are moved
+    by that many threads."""
+    ids, count = _key_ids(flat)
+    if count == 1:
+        order: npt.NDArray[np.int64] | slice = slice(None)
+        offsets = np.array([0, len(ids)])
+    else:
+        counts = np.zeros(count + 1, np.int64)
+        _count_keys(ids, counts)
+        fill = np.cumsum(counts)
+        used = np.flatnonzero(counts[1:])
+        offsets = np.concatenate((fill[used], [len(ids)]))
+        order = np.empty(len(ids), np.int64)
+        _place_rows(ids, fill[:-1].copy(), order)
+    return _gathered(flat, order, offsets.astype(np.int64), threads)
+
+
+def slices(keyed: KeyedOps, rows: int) -> Iterator[KeyedOps]:
+    """The keys in turn, as many at a time as have at most `rows` operations together (or one key); at least one
+    slice."""
+    offsets, begin = keyed.columns.offsets, 0
+    keys = len(offsets) - 1
+    while begin < keys or begin == 0:
+        end = max(begin + 1, int(np.searchsorted(offsets, offsets[begin] + rows, "right")) - 1)
+        low, mine = offsets[begin], slice(offsets[begin], offsets[min(end, keys)])
+        _, kind, value, expected, invoke, complete = keyed.columns
+        columns = (value[mine], expected[mine], invoke[mine], complete[mine])
+        shifted = RegisterColumns(offsets[begin : end + 1] - low, kind[mine], *columns)
+        yield KeyedOps(keyed.addresses[begin:end], shifted)
+        begin = end
+
+
+def _gathered(flat: Flat, order: npt.NDArray[np.int64] | slice, offsets: Ints, threads: int) -> KeyedOps:
+    firsts = offsets[:-1] if isinstance(order, slice) else order[offsets[:-1]]
+    addresses = np.stack([part[firsts] for part in flat.address], axis=1)
+    columns: list[npt.NDArray[Any]] = [flat.kind, flat.value, flat.expected, flat.invoke, flat.complete]
+
+    def gathered(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return column[order]
+
+    kind, value, expected, invoke, complete = in_order(gathered, columns, threads)
+    return KeyedOps(addresses, RegisterColumns(offsets, kind.view(np.uint8), value, expected, invoke, complete))

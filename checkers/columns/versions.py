@@ -62,7 +62,7 @@ def _place(order, ids, fill, out):
 
 @kernel
 def _insert(begin, key, order, most):
-    """Sort the rows of each id by their keys; False if that takes more than so many moves."""
+    """Sort the rows of each id by their keys; False if that takes more than `most` moves."""
     moves = 0
     for one in range(begin.shape[0] - 1):
         for place in range(begin[one] + 1, begin[one + 1]):

@@ -1,20 +1,65 @@
-"""What an engine does: hands groups of a history to kernels, and counts by columns."""
+"""What an engine does: hands groups of a history to kernels, and counts by columns.
+
+Keys whose operations one task does not take are judged by many (`KeySplit`); `Rows` and `Zones` are their operations on
+their way between tasks.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
+import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from checkers.columns.codes import Ints
-from checkers.columns.grouping import KeyedOps
-from checkers.columns.key_split import Rows, SplitFindings, Zones
-from checkers.columns.projection import Flat, Projection
-from checkers.findings import Findings, Key
+from checkers.columns.projection import Flat, KeyedOps, Projection
+from checkers.findings import Finding, Findings, Key
 from checkers.source import Source
+
+
+class Rows(NamedTuple):
+    """Operations on registers: `key` is the register's place among those that are split, the rest as in `Flat`."""
+
+    key: Ints
+    invoke: Ints
+    complete: Ints
+    kind: Ints
+    value: Ints
+    expected: Ints
+
+    def chosen(self, places: Ints) -> Rows:
+        """Some rows, in the given order."""
+        return Rows(*(column[places] for column in self))
+
+
+class Zones(NamedTuple):
+    """Rows that stand for blocks, all of a block with its first value: where they are compared, and 1 for those that
+    an earlier range hands on."""
+
+    rows: Rows
+    range: Ints
+    handed: Ints
+
+
+class SplitFindings(msgspec.Struct, frozen=True):
+    """What was found in registers that are split: `crossing` are conflicts of zones that were handed on, by the zone's
+    register and value. `doubts` say why nothing confirms the history."""
+
+    findings: Findings = Findings()
+    crossing: dict[tuple[int, int], Finding] = {}
+    doubts: frozenset[str] = frozenset()
+
+
+def joined(parts: Sequence[Rows]) -> Rows:
+    """The rows of all parts, one after the other."""
+    if not parts:
+        return Rows(*(np.empty(0, np.int64),) * len(Rows._fields))
+    return Rows(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
 
 if TYPE_CHECKING:
     from checkers.engines.local import LocalEngine
@@ -25,7 +70,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class KeySplit(Protocol):
-    """How keys are judged whose operations one task does not take (`linearizability.registers.split`); picklable."""
+    """How keys are judged whose operations one task does not take (`split_registers`); picklable."""
 
     def read(self, flat: Flat) -> tuple[Rows, SplitFindings]:
         """What a piece of the history has of these keys, to be gathered by key and value."""
@@ -39,10 +84,10 @@ class KeySplit(Protocol):
     def compare(self, rows: Rows, handed: Ints) -> SplitFindings:
         """What one range has to say of one key; `handed` is 1 for rows that an earlier range hands on."""
 
-    def united(self, told: Iterable[SplitFindings]) -> SplitFindings:
+    def united(self, answers: Iterable[SplitFindings]) -> SplitFindings:
         """Several answers as one, in any grouping."""
 
-    def concluded(self, told: SplitFindings) -> Findings:
+    def concluded(self, answer: SplitFindings) -> Findings:
         """What is said of these keys in the end."""
 
 
@@ -53,7 +98,7 @@ class KeyedKernel(Protocol):
         """The findings over all these keys, whose operations are sorted by invocation."""
 
     def split(self, addresses: tuple[Key, ...], width: int) -> KeySplit:
-        """How these keys are judged by many tasks, in ranges of so many events."""
+        """How these keys are judged by many tasks, in ranges of `width` events."""
 
 
 Tally: TypeAlias = dict[tuple[str, str], int]
@@ -72,7 +117,7 @@ class Work(Protocol[R_co]):
 
 
 class Engine(Protocol):
-    """The same groups to the same kernels, in-process or through Spark."""
+    """Hands the groups of a history to kernels, in-process or through Spark, to the same effect."""
 
     @property
     def name(self) -> str: ...
@@ -85,7 +130,7 @@ class Engine(Protocol):
         """Carry out the work, in the engine's way."""
 
     def parts(self, rows: int, rows_each: int, each_core: int = 1) -> int:
-        """Into how many parts the work on so many rows falls; one where they are few or nobody shares it."""
+        """Into how many parts the work on `rows` falls; one where they are few or nobody shares it."""
 
     def judge_keys(self, source: Source, projection: Projection, kernel: KeyedKernel, explain: int) -> Findings:
         """Every key's operations, sorted by invocation, through the kernel; the kernel's findings merged."""

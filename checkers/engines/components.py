@@ -32,7 +32,7 @@ TOO_MANY_KEYS: Final = (
 )
 
 _EXPANDED: Final = 8
-"""To join links takes so many times their bytes in the shuffle."""
+"""By how much joining links takes more than their bytes in the shuffle."""
 
 _ROWS_PER_SPLIT: Final = 1 << 19
 """Rows that are split into buckets together."""
@@ -110,10 +110,10 @@ class _JoinLinks:
         if not parts:
             return
         piece = np.repeat(pieces, [len(united([part], Links._fields)["key"]) for part in parts])
-        told = Links(**united(parts, Links._fields))
-        every = linked(*told)
-        component = every.of[np.searchsorted(every.key, told.key)]
-        for bucket, data in scattered({"key": told.key, "of": component}, piece):
+        stated = Links(**united(parts, Links._fields))
+        every = linked(*stated)
+        component = every.of[np.searchsorted(every.key, stated.key)]
+        for bucket, data in scattered({"key": stated.key, "of": component}, piece):
             yield message(bucket, 0, data)
 
 

@@ -62,10 +62,10 @@ def _packed(columns: dict[str, _Narrowed], chosen: slice) -> bytes:
     return msgspec.msgpack.encode(_Packed(chosen.stop - chosen.start, parts))
 
 
-def buckets_of(rows: Columns, keys: Sequence[str], buckets: int, finer: bool = False) -> npt.NDArray[np.uint16]:
-    """The bucket of each row: the same wherever the keys are. `finer` buckets have nothing to do with the others."""
+def buckets_of(rows: Columns, keys: Sequence[str], buckets: int, again: bool = False) -> npt.NDArray[np.uint16]:
+    """The bucket of each row: the same wherever the keys are; `again`, by other buckets than the rows are in."""
     mixed = _mixed(rows, keys)
-    if finer:
+    if again:
         with np.errstate(over="ignore"):
             mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(_FACTORS[0])
     return ((mixed >> np.uint64(8)) % np.uint64(buckets)).astype(np.uint16)
@@ -85,9 +85,9 @@ def _mixed(rows: Columns, keys: Sequence[str]) -> npt.NDArray[np.uint64]:
     return mixed
 
 
-def split(rows: Columns, keys: Sequence[str], buckets: int, finer: bool = False) -> Iterator[tuple[int, bytes]]:
-    """The rows by bucket (at most MOST_BUCKETS), in their order, as bytes; empty buckets are left out. `finer` splits
-    the rows of one bucket."""
+def split(rows: Columns, keys: Sequence[str], buckets: int, again: bool = False) -> Iterator[tuple[int, bytes]]:
+    """The rows by bucket (at most MOST_BUCKETS), in their order, as bytes; empty buckets are left out; `again`, the
+    rows of one bucket by others."""
     count = len(rows["kind"])
     columns = {name: _narrowed(column) for name, column in rows.items()}
     if not count:
@@ -95,7 +95,7 @@ def split(rows: Columns, keys: Sequence[str], buckets: int, finer: bool = False)
     if buckets == 1:
         yield 0, _packed(columns, slice(0, count))
         return
-    yield from _scattered(columns, buckets_of(rows, keys, buckets, finer))
+    yield from _scattered(columns, buckets_of(rows, keys, buckets, again))
 
 
 def scattered(rows: Columns, places: npt.NDArray[Any]) -> Iterator[tuple[int, bytes]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -18,8 +19,9 @@ import pyarrow as pa
 from checkers.engines.api import Engine
 from checkers.engines.exchange import buckets_of
 from checkers.engines.local import LocalEngine
-from checkers.engines.shuffle import EXPANDED, FINER, Room, planned_buckets, run_batches_on_spark, run_plan
+from checkers.engines.shuffle import EXPANDED, FRAGMENTS, Room, planned_buckets, run_batches_on_spark, run_plan
 from checkers.engines.spark import SparkEngine
+from checkers.findings import Findings, merged
 from checkers.source import Source, top_level
 
 P = TypeVar("P")
@@ -71,7 +73,7 @@ def run_batches(engine: Engine, source: Source, flow: BatchFlow[P]) -> P:
 
 @dataclass(frozen=True, slots=True)
 class _OfBatches(Generic[P]):
-    """See `Work`."""
+    """The `Work` of `run_batches`."""
 
     source: Source
     flow: BatchFlow[P]
@@ -98,14 +100,29 @@ def run_flow(
     expanded: int = EXPANDED,
 ) -> P:
     """What the kernel says of all groups; `combine` makes one of several answers, see `BatchFlow`, and `run_plan` for
-    what is `whole` and `expanded`. On Spark there are so many buckets at least, for groups that are large by other
+    what is `whole` and `expanded`. On Spark there are `least_buckets` at least, for groups that are large by other
     things than the number of operations."""
     return engine.run(_OfGroups(source, flow, combine, whole, least_buckets, expanded))
 
 
+def findings_of(
+    engine: Engine,
+    source: Source,
+    flow: Flow[Findings],
+    explain: int,
+    *,
+    whole: bool = False,
+    least_buckets: int = 1,
+    expanded: int = EXPANDED,
+) -> Findings:
+    """What a flow finds in all groups, with the `explain` earliest anomalies of each class; see `run_flow`."""
+    combine = partial(merged, explain=explain)
+    return run_flow(engine, source, flow, combine, whole=whole, least_buckets=least_buckets, expanded=expanded)
+
+
 @dataclass(frozen=True, slots=True)
 class _OfGroups(Generic[P]):
-    """See `Work`."""
+    """The `Work` of `run_flow`."""
 
     source: Source
     flow: Flow[P]
@@ -183,7 +200,7 @@ class FlowPlan:
 
     def split_again(self, part: bytes) -> Iterator[tuple[int, bytes]]:
         rows = pa.ipc.read_record_batch(pa.py_buffer(part), self.flow.schema)
-        return _split(rows, self.flow.keys, FINER if self.flow.keys else 1, finer=True)
+        return _split(rows, self.flow.keys, FRAGMENTS if self.flow.keys else 1, again=True)
 
     def judge(self, parts: list[bytes]) -> Any:
         schema = self.flow.schema
@@ -195,14 +212,14 @@ class FlowPlan:
 
 
 def _split(
-    rows: pa.RecordBatch, keys: tuple[str, ...], buckets: int, finer: bool = False
+    rows: pa.RecordBatch, keys: tuple[str, ...], buckets: int, again: bool = False
 ) -> Iterator[tuple[int, bytes]]:
     """The rows by bucket, in their order; empty buckets are left out."""
     if buckets == 1:
         yield 0, rows.serialize().to_pybytes()
         return
     numbers = {name: _numbers(rows.column(name)) for name in keys}
-    bucket = buckets_of(numbers | {"kind": np.zeros(rows.num_rows, np.int64)}, keys, buckets, finer)
+    bucket = buckets_of(numbers | {"kind": np.zeros(rows.num_rows, np.int64)}, keys, buckets, again)
     order = np.argsort(bucket, kind="stable")
     ends = np.cumsum(np.bincount(bucket, minlength=buckets))
     moved = rows.take(pa.array(order))

@@ -17,7 +17,7 @@ from checkers.engines.api import Engine
 from checkers.engines.components import COMPONENT, judge_components
 from checkers.engines.exchange import MOST_BUCKETS, split, united
 from checkers.engines.local import LocalEngine
-from checkers.engines.shuffle import EXPANDED, FINER, Room, most_held, planned_buckets, rows_held, run_plan
+from checkers.engines.shuffle import EXPANDED, FRAGMENTS, Room, most_held, planned_buckets, rows_held, run_plan
 from checkers.engines.spark import SparkEngine
 from checkers.findings import Findings, merged
 from checkers.source import Source
@@ -37,8 +37,8 @@ class Dealer(Protocol):
     @property
     def most_buckets(self) -> int: ...
 
-    def __call__(self, rows: Columns, buckets: int, finer: bool) -> Iterator[tuple[int, bytes]]:
-        """Rows by bucket, as bytes; `finer` deals what is one bucket's already."""
+    def __call__(self, rows: Columns, buckets: int, again: bool) -> Iterator[tuple[int, bytes]]:
+        """Rows by bucket, as bytes; `again` deals what is one bucket's already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,8 @@ class ByKeys:
     def most_buckets(self) -> int:
         return MOST_BUCKETS if self.keys else 1
 
-    def __call__(self, rows: Columns, buckets: int, finer: bool) -> Iterator[tuple[int, bytes]]:
-        return split(rows, self.keys, min(buckets, self.most_buckets), finer)
+    def __call__(self, rows: Columns, buckets: int, again: bool) -> Iterator[tuple[int, bytes]]:
+        return split(rows, self.keys, min(buckets, self.most_buckets), again)
 
 
 _ROWS_PER_PIECE: Final = 1 << 19
@@ -70,7 +70,7 @@ _ROOM: Final = Room(mop=48, value=8)
 
 _SLICES: Final = 128
 _ROWS_PER_SLICE: Final = 1 << 15
-"""In-process a kernel's work is split into so many parts, or fewer that have so many operations each."""
+"""Parts into which a kernel's work is split in-process, or fewer of that many operations each."""
 
 _SHARE_JUDGED: Final = 4
 """Threads judge at most this part of all at once; and no more of them than judge half of that in slices of equal size,
@@ -112,7 +112,7 @@ def judge_mops(
 
 @dataclass(frozen=True, slots=True)
 class _OfMops:
-    """See `Work`."""
+    """The `Work` of `judge_mops`."""
 
     source: Source
     projection: MopProjection
@@ -213,7 +213,7 @@ class MopPlan:
             yield from self.dealer(joined(held, self.projection), buckets, False)
 
     def split_again(self, part: bytes) -> Iterator[tuple[int, bytes]]:
-        return self.dealer(united([part], self._names), FINER, True)
+        return self.dealer(united([part], self._names), FRAGMENTS, True)
 
     def judge(self, parts: list[bytes]) -> Findings:
         return self.kernel(united(parts, self._names))

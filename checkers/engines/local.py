@@ -13,8 +13,7 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 
-from checkers.columns.grouping import KeyedOps, group, slices
-from checkers.columns.projection import Flat, Projection, concatenated, flatten
+from checkers.columns.projection import Flat, KeyedOps, Projection, concatenated, flatten, group, slices
 from checkers.engines.api import TALLIED, KeyedKernel, R, Tally, Work, tally_of, total_tally
 from checkers.findings import Findings, merged
 from checkers.importers.integrity import verify_here
@@ -24,19 +23,19 @@ from harness.history.cores import in_order, usable_cores
 P = TypeVar("P")
 
 _ROWS_PER_CALL: Final = 1 << 17
-"""A kernel call gets about so many operations (whole keys), which bounds what it needs besides the columns."""
+"""Operations in a kernel call, about (whole keys), which bounds what it needs besides the columns."""
 
 _LEAST_JUDGED: Final = 1 << 18
 _SHARE_JUDGED: Final = 4
-"""So many operations, or of a longer history a share of all, are judged at once; one key may have more, and then it is
+"""Operations that are judged at once, or of a longer history this share of all; one key may have more, and then it is
 judged alone."""
 
 _FEW_ROWS: Final = 1 << 17
-"""No threads are begun for so many operations: they would cost more than they save."""
+"""Operations for which no threads are begun: they would cost more than they save."""
 
 
 class LocalEngine:
-    """See `Engine`. It works on so many cores (None: all that this process may use)."""
+    """Judges in this process, on `cores` (None: all that it may use); see `Engine`."""
 
     name = "local"
 
@@ -52,7 +51,7 @@ class LocalEngine:
         return self._asked or usable_cores()
 
     def threads(self, rows: int) -> int:
-        """How many threads work on so many operations."""
+        """How many threads work on that many operations."""
         return self._cores if rows > _FEW_ROWS else 1
 
     def mapped(self, source: Source, columns: Sequence[str], work: Callable[[pa.RecordBatch], P]) -> Iterator[P]:

@@ -1,8 +1,14 @@
 """The Spark session: on this machine, or on the cluster that the user names, with nothing set that would overrule him
-but what a right verdict needs."""
+but what a right verdict needs.
+
+Spark loads some ten thousand classes, which takes most of a short session's work. So a local session's JVM writes an
+archive of them as it ends, and later ones map it. It is named after the JVM and Spark; the JVM itself refuses an
+archive that does not fit its jars and goes on without.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import re
@@ -20,7 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from checkers.engines.class_archive import archive_options
+from checkers.compile_cache import cache_base
 from harness.atomic_write import scratch_file
 from harness.errors import UserError
 
@@ -86,18 +92,18 @@ def start_session(options: SparkOptions) -> Any:
         raise UserError(f"There is no archive {options.archive}; `assay pack` makes one.")
     java = check_java()
     logging.getLogger("py4j").setLevel(logging.ERROR)
-    told = _submitted() | dict(options.settings)
-    master = options.master or told.get("spark.master") or "local[*]"
-    refuse_settings(master, told)
+    stated = _submitted() | dict(options.settings)
+    master = options.master or stated.get("spark.master") or "local[*]"
+    refuse_settings(master, stated)
     local = master.startswith("local")
-    settings = session_settings(master, told, options.archive, None if _is_submitted() else java)
+    settings = session_settings(master, stated, options.archive, None if _is_submitted() else java)
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
     else:
         _require_own_jvm()
         require_answer(master)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["PYSPARK_PYTHON"] = _workers_python(local, options.archive, told)
+    os.environ["PYSPARK_PYTHON"] = _workers_python(local, options.archive, stated)
     others = _running()
     session = _quiet_start(settings)
     context = session.sparkContext
@@ -160,15 +166,15 @@ def stop_session(session: Any) -> None:
             session.stop()
 
 
-def session_settings(master: str, told: Mapping[str, str], archive: Path | None, java: Path | None) -> dict[str, str]:
-    """The settings of a session at `master`: what was told, for what it leaves open our defaults, and over it only what
-    a right verdict takes. `java` is what its JVM will be started with, None where spark-submit has started it."""
+def session_settings(master: str, stated: Mapping[str, str], archive: Path | None, java: Path | None) -> dict[str, str]:
+    """The settings of a session at `master`: what was stated, for what that leaves open our defaults, and over it only
+    what a right verdict takes. `java` is what its JVM will be started with, None where spark-submit has started it."""
     ours: dict[str, str] = {}
     if not master.startswith("local"):
         ours = _cluster_settings(archive)
     elif java is not None:
         ours = _local_settings(java)
-    return _defaults() | ours | dict(told) | _FIXED | {"spark.master": master}
+    return _defaults() | ours | dict(stated) | _FIXED | {"spark.master": master}
 
 
 _FIXED: Final = {
@@ -206,13 +212,13 @@ def _cluster_settings(archive: Path | None) -> dict[str, str]:
     return planned | {"spark.archives": f"{archive.resolve()}#{_UNPACKED}"}
 
 
-def _workers_python(local: bool, archive: Path | None, told: Mapping[str, str]) -> str:
+def _workers_python(local: bool, archive: Path | None, stated: Mapping[str, str]) -> str:
     """The interpreter of workers: the archive's, or what the user chose, or this very one."""
     if local:
-        return told.get("spark.pyspark.python") or sys.executable
+        return stated.get("spark.pyspark.python") or sys.executable
     if archive is not None:
         return f"./{_UNPACKED}/bin/python3"
-    return told.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
+    return stated.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
 
 
 def machine_memory() -> int:
@@ -221,12 +227,13 @@ def machine_memory() -> int:
 
 
 def local_heap_mib(memory: int) -> int:
-    """The JVM's heap on a machine with so many bytes: the most lies in Python's processes, which hold the columns."""
+    """The JVM's heap on a machine with that much memory: the most lies in Python's processes, which hold the
+    columns."""
     return max(1024, min(memory // 12 // _MIB, 8192))
 
 
 def planned_task_bytes(settings: Mapping[str, str], cores: int, executors: int, memory: int) -> int:
-    """Bytes for Python in one task: locally three quarters of what a machine with so many bytes has besides the heap,
+    """Bytes for Python in one task: locally three quarters of the machine's `memory` besides the heap,
     else what an executor has outside its heap, shared by the tasks that run at once (`cores` in all)."""
     if settings.get("spark.master", "").startswith("local"):
         heap = _bytes_of(settings.get("spark.driver.memory", "1g"))
@@ -446,3 +453,44 @@ def worker_fault(error: BaseException) -> UserError | None:
     if type(error).__module__.startswith(("pyspark.", "py4j.")) and "Traceback (most recent call last)" not in text:
         return UserError(f"Spark could not judge: {why_not_started(text)}.")  # none of ours: its settings, mostly
     return None
+
+
+_MAGIC: Final = (0xF00BABA8).to_bytes(4, "little")
+"""Begins a whole archive; the JVM writes it last."""
+
+_ABANDONED_S: Final = 3600
+"""When an archive that is not whole is taken for one that never will be."""
+
+
+_ON_CLASS_PATH: Final = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
+"""Directories that Spark puts on its class path, of which a JVM with files in them makes no archive."""
+
+
+def archive_options(java: Path, spark: Path) -> list[str]:
+    """Options for a JVM that runs Spark (the directory of its package): use the archive, or make it."""
+    if any(os.environ.get(name) for name in _ON_CLASS_PATH):
+        return ["-Xlog:disable"]
+    archive = cache_base() / f"spark-{_digest(java.resolve(), spark)}.jsa"
+    for part in archive.parent.glob(f"{archive.stem}.*.part"):
+        _adopt(part, archive)
+    if archive.exists():
+        return ["-Xlog:disable", f'"-XX:SharedArchiveFile={archive}"']
+    return ["-Xlog:disable", f'"-XX:ArchiveClassesAtExit={archive.with_suffix(f".{os.getpid()}.part")}"']
+
+
+def _digest(*places: Path) -> str:
+    stamps = [f"{place} {place.stat().st_mtime_ns}" for place in places]
+    return hashlib.blake2b("\n".join(stamps).encode(), digest_size=6).hexdigest()
+
+
+def _adopt(part: Path, archive: Path) -> None:
+    """Put a whole archive in its place and remove an abandoned one."""
+    try:
+        with part.open("rb") as file:
+            whole = file.read(len(_MAGIC)) == _MAGIC
+        if whole:
+            part.replace(archive)
+        elif time.time() - part.stat().st_mtime > _ABANDONED_S:
+            part.unlink()
+    except FileNotFoundError:
+        return  # another process took it

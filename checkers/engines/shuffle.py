@@ -33,11 +33,11 @@ _ROWS_PER_PIECE: Final = 5 << 19
 """Operations that one task reads, of which it holds fewer; a long history has larger pieces, see `pieces_of`."""
 
 CELL_ROWS: Final = 1 << 9
-"""What a piece says to a bucket is at least so many operations on average, or there would be more strings than data."""
+"""Operations that a piece says to a bucket on average, at least, or there would be more strings than data."""
 
 EXPANDED: Final = 5
-"""What is judged takes so many times the room that it takes in a shuffle, unless a model says otherwise: of 10^6
-operations 4.1 times (`register`) to 4.8 (`unique-ids`; `bench/task_memory.py`)."""
+"""By how much what is judged takes more room than in a shuffle, unless a model says otherwise: of 10^6 operations 4.1
+times (`register`) to 4.8 (`unique-ids`; `bench/task_memory.py`)."""
 
 TOO_LARGE: Final = (
     "What has to be judged in one piece takes {} bytes, and one task takes {} by the session's plan of memory: one "
@@ -48,10 +48,10 @@ SCHEMA: Final = "bucket bigint, piece bigint, data binary"
 STRINGS_PER_PIECE: Final = 1 << 20
 
 _MOST_REASONS: Final = 4
-"""Of reasons why some was not judged so many are told; one is enough to make the verdict unknown."""
+"""Reasons why some was not judged that are told; one is enough to make the verdict unknown."""
 
-FINER: Final = 64
-"""Into so many parts a bucket is split that is too large for a task."""
+FRAGMENTS: Final = 64
+"""Parts into which a bucket is split that is too large for a task."""
 
 
 class Plan(Protocol):
@@ -78,14 +78,14 @@ class Sieve(Protocol):
     """Tells the keys of a bucket apart; picklable."""
 
     def heavy(self, parts: list[bytes], least: int) -> frozenset[Key]:
-        """The keys that have at least so many bytes of these parts."""
+        """The keys that have at least that many bytes of these parts."""
 
     def without(self, part: bytes, keys: frozenset[Key]) -> bytes:
         """The part without these keys; no bytes if nothing is left."""
 
 
 def pieces_of(engine: SparkEngine, rows: int, buckets: int = 1) -> int:
-    """In how many pieces a history is read: some for every core, but not so many that buckets get crumbs."""
+    """In how many pieces a history is read: some for every core, but few enough that buckets get no crumbs."""
     fine = engine.parts(rows, _ROWS_PER_PIECE, 2)
     return max(1, min(fine, max(4 * engine.cores, rows // (buckets * CELL_ROWS))))
 
@@ -116,7 +116,7 @@ def planned_buckets(engine: SparkEngine, source: Source, parts: int, room: Room,
 
 
 def most_held(engine: SparkEngine, row_bytes: int) -> int:
-    """Rows that a task reads before it splits them, at most, if each takes so many bytes until they are split."""
+    """Rows that a task reads before it splits them, at most, if each takes `row_bytes` until they are split."""
     return engine.task_bytes() // row_bytes
 
 
@@ -140,12 +140,14 @@ def run_plan(
 def run_sieved(
     engine: SparkEngine, source: Source, reader: HistoryReader, plan: Plan, sieve: Sieve, buckets: int
 ) -> tuple[Any, tuple[Key, ...]]:
-    """The same, but keys that are too large for a task are named instead."""
-    told = _run(engine, source, reader, plan, _Judge(plan, most_bytes(engine), sieve=sieve), buckets)
-    return told.found, tuple(sorted(told.crowded))
+    """What the plan finds in the whole history but for keys that are too large for a task, and these."""
+    answers = _run(engine, source, reader, plan, _Judge(plan, most_bytes(engine), sieve=sieve), buckets)
+    return answers.found, tuple(sorted(answers.oversized))
 
 
-def _run(engine: SparkEngine, source: Source, reader: HistoryReader, plan: Plan, judge: _Judge, buckets: int) -> Told:
+def _run(
+    engine: SparkEngine, source: Source, reader: HistoryReader, plan: Plan, judge: _Judge, buckets: int
+) -> TaskAnswer:
     pieces = min(pieces_of(engine, source.rows, buckets), max(1, reader.manifest.groups))
     split = mapped(engine.numbers(pieces, pieces), _SplitPieces(reader, plan, pieces, buckets), SCHEMA)
     return _judged(engine, split, plan, judge, buckets)
@@ -156,7 +158,7 @@ def judge_strings(engine: SparkEngine, split: Any, plan: Plan, buckets: int, *, 
     return _judged(engine, split, plan, _Judge(plan, most_bytes(engine, expanded)), buckets).found
 
 
-def _judged(engine: SparkEngine, split: Any, plan: Plan, judge: _Judge, buckets: int) -> Told:
+def _judged(engine: SparkEngine, split: Any, plan: Plan, judge: _Judge, buckets: int) -> TaskAnswer:
     return answer(engine, mapped(met(split, buckets), judge, "found binary"), plan.combine, buckets)
 
 
@@ -179,29 +181,29 @@ def run_batches_on_spark(
         return answer(engine, mapped(engine.numbers(pieces, pieces), stage, "found binary"), combine, pieces).found
 
 
-def answer(engine: SparkEngine, frame: Any, combine: Callable[[list[Any]], Any], parts: int) -> Told:
-    """What so many partitions of `packed` answers come to."""
+def answer(engine: SparkEngine, frame: Any, combine: Callable[[list[Any]], Any], parts: int) -> TaskAnswer:
+    """What the `packed` answers of all partitions come to."""
     if parts > 1:
         frame = mapped(frame.repartition(1), _Combine(combine), "found binary")
-    told = combined([pickle.loads(row["found"]) for row in engine.collected(frame)], combine)
-    engine.skipped.extend(told.skipped)
-    return told
+    answers = combined([pickle.loads(row["found"]) for row in engine.collected(frame)], combine)
+    engine.skipped.extend(answers.skipped)
+    return answers
 
 
-class Told(NamedTuple):
+class TaskAnswer(NamedTuple):
     """What was found, or None, why some of the history was not judged, and keys that are to be judged otherwise."""
 
     found: Any
     skipped: tuple[str, ...] = ()
-    crowded: frozenset[Key] = frozenset()
+    oversized: frozenset[Key] = frozenset()
 
 
-def combined(told: list[Told], combine: Callable[[list[Any]], Any]) -> Told:
+def combined(answers: list[TaskAnswer], combine: Callable[[list[Any]], Any]) -> TaskAnswer:
     """Several answers as one."""
-    found = [each.found for each in told if each.found is not None]
-    skipped = alike(reason for each in told for reason in each.skipped)[:_MOST_REASONS]
-    crowded = frozenset(key for each in told for key in each.crowded)
-    return Told(combine(found) if found else None, tuple(skipped), crowded)
+    found = [each.found for each in answers if each.found is not None]
+    skipped = alike(reason for each in answers for reason in each.skipped)[:_MOST_REASONS]
+    oversized = frozenset(key for each in answers for key in each.oversized)
+    return TaskAnswer(combine(found) if found else None, tuple(skipped), oversized)
 
 
 def alike(reasons: Iterable[str]) -> list[str]:
@@ -233,7 +235,7 @@ def message(bucket: int, piece: int, data: bytes) -> pa.RecordBatch:
 
 
 def within(most_bytes: int, rows: Iterable[T], size_of: Callable[[T], int]) -> tuple[list[T], int]:
-    """The rows and their bytes; of more than so many bytes none are left, and no more are held meanwhile."""
+    """The rows and their bytes; of more than `most_bytes` none are left, and no more are held meanwhile."""
     held, size = list[T](), 0
     for row in rows:
         size += size_of(row)
@@ -262,16 +264,16 @@ class _Judge:
     sieve: Sieve | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        told: Told | None = None
+        answers: TaskAnswer | None = None
         for _, rows in groupby(rows_of(batches), key=lambda row: row[0]):
             bucket = _Bucket(self.plan, self.sieve, self.most_bytes)
             for _, piece, data in rows:
                 bucket.add(piece, data)
-            found = [Told(self.plan.judge(parts)) for parts in bucket.given()]
-            found.append(Told(None, self._left_out(bucket), bucket.crowded))
-            told = combined([*([told] if told else []), *found], self.plan.combine)
-        if told is not None:
-            yield packed(told)
+            found = [TaskAnswer(self.plan.judge(parts)) for parts in bucket.given()]
+            found.append(TaskAnswer(None, self._left_out(bucket), bucket.oversized))
+            answers = combined([*([answers] if answers else []), *found], self.plan.combine)
+        if answers is not None:
+            yield packed(answers)
 
     def _left_out(self, bucket: _Bucket) -> tuple[str, ...]:
         reasons = tuple(TOO_LARGE.format(size, self.most_bytes) for size in bucket.left_out)
@@ -282,23 +284,23 @@ class _Judge:
 
 class _Bucket:
     """The parts of a bucket, as they come. What is held does not grow with a key that is too large: a sieve names it,
-    and it is given up (`crowded`); without a sieve the bucket falls into finer ones, of which at most twice what a task
-    judges at once is held, and the others are left out."""
+    and it is given up (`oversized`); without a sieve the bucket falls into fragments, of which at most twice what a
+    task judges at once is held, and the others are left out."""
 
     def __init__(self, plan: Plan, sieve: Sieve | None, most: int) -> None:
         self._plan, self._sieve, self._most, self._full, self._size = plan, sieve, most, 2 * most, 0
         self._parts: list[tuple[int, bytes]] = []
-        self._finer: _Finer | None = None
-        self.crowded: frozenset[Key] = frozenset()
+        self._fragments: _Fragments | None = None
+        self.oversized: frozenset[Key] = frozenset()
 
     def add(self, piece: int, data: bytes) -> None:
         """One more part, which has its place by its piece."""
-        if self._sieve is not None and self.crowded:
-            data = self._sieve.without(data, self.crowded)
+        if self._sieve is not None and self.oversized:
+            data = self._sieve.without(data, self.oversized)
         if not data:
             return
-        if self._finer is not None:
-            self._finer.add(piece, self._plan.split_again(data))
+        if self._fragments is not None:
+            self._fragments.add(piece, self._plan.split_again(data))
             return
         self._parts.append((piece, data))
         self._size += len(data)
@@ -317,32 +319,32 @@ class _Bucket:
         left = [(piece, self._sieve.without(data, heavy)) for piece, data in self._parts]
         self._parts = [(piece, data) for piece, data in left if data]
         self._size = sum(len(data) for _, data in self._parts)
-        self.crowded |= heavy
+        self.oversized |= heavy
 
     def _refine(self) -> None:
-        self._finer = _Finer(self._most)
+        self._fragments = _Fragments(self._most)
         while self._parts:
             piece, data = self._parts.pop()
-            self._finer.add(piece, self._plan.split_again(data))
+            self._fragments.add(piece, self._plan.split_again(data))
 
     @property
     def left_out(self) -> list[int]:
         """The sizes of what was not judged."""
-        return self._finer.left_out if self._finer is not None else []
+        return self._fragments.left_out if self._fragments is not None else []
 
     def given(self) -> Iterator[list[bytes]]:
         """What is left of the parts, in order: all together, or what the bucket falls into."""
-        if self._size > self._most and self._finer is None:
+        if self._size > self._most and self._fragments is None:
             self._give_up()
             if self._size > self._most:
                 self._refine()
-        if self._finer is not None:
-            yield from self._finer.given()
+        if self._fragments is not None:
+            yield from self._fragments.given()
         elif self._parts:
             yield _in_order(self._parts)
 
 
-class _Finer:
+class _Fragments:
     """What a bucket falls into that is too large for a task; each is held while it is not too large itself."""
 
     def __init__(self, most: int) -> None:
@@ -398,7 +400,7 @@ class _Batches:
             whole = top_level(self.columns)
             found = [self.kernel(part.select(whole)) for part in self.reader.batches(self.columns, groups)]
             if found:
-                yield packed(Told(self.combine(found)))
+                yield packed(TaskAnswer(self.combine(found)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,13 +408,13 @@ class _Combine:
     combine: Callable[[list[Any]], Any]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        total: list[Told] = []
+        total: list[TaskAnswer] = []
         for batch in batches:
             total = [combined([*total, *(pickle.loads(data) for data in batch.column(0).to_pylist())], self.combine)]
         if total:
             yield packed(total[0])
 
 
-def packed(found: Told) -> pa.RecordBatch:
+def packed(found: TaskAnswer) -> pa.RecordBatch:
     """An answer on its way."""
     return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(found)], pa.binary())], names=["found"])

@@ -1,5 +1,6 @@
 """The Spark engine: its session, and what every stage of its work needs. Workers read histories with the reader that
-the local engine uses and run the same kernels in `mapInArrow` (`checkers.engines.shuffle`); only findings come back.
+the local engine uses and run the same kernels in `mapInArrow` (`checkers.engines.shuffle`); only findings come back,
+and the operations that are to be shown, from the row groups that may have them (`Locator`).
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from checkers.columns.projection import Projection
 from checkers.engines.api import TALLIED, KeyedKernel, R, Tally, Work, tally_of, total_tally
-from checkers.engines.locate import FetchedOnce, Locator, joined
 from checkers.engines.session import (
     EXECUTOR,
     SparkOptions,
@@ -33,7 +34,7 @@ from checkers.engines.session import (
 from checkers.findings import Findings
 from checkers.importers.integrity import JUDGED, BucketVerifier, PieceVerifier
 from checkers.importers.integrity import SCHEMA as VERIFIED
-from checkers.source import Source
+from checkers.source import Source, chosen, rows_with
 from checkers.verdict import Undecided
 from harness.atomic_write import scratch_folder
 from harness.errors import HarnessError, UserError
@@ -44,22 +45,22 @@ Stage: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]
 """What workers do with the batches of a partition; picklable."""
 
 _FEW_ROWS: Final = 20_000
-"""So many rows make one part: to plan and start more tasks takes longer than they would save."""
+"""Rows that make one part: to plan and start more tasks takes longer than they would save."""
 
 _ROWS_VERIFIED: Final = 2_500_000
 """Operations that one task looks at to verify a history."""
 
 _FEW_TABLES: Final = 8
-"""The driver takes what so many tasks find to be shown as it is; of more one task makes one table."""
+"""Tasks of which the driver takes what they find to be shown as it is; of more one task makes one table."""
 
 _ROWS_PER_GROUP: Final = 1 << 16
 
 _BATCH_BYTES: Final = 1 << 22
-"""Batches that have so few bytes together go from a worker to the JVM as one, for each costs it something."""
+"""Most bytes of batches that go from a worker to the JVM as one, for each costs it something."""
 
 
 class SparkEngine:
-    """See `Engine`. Starts its session at first use and keeps it until `close`.
+    """Judges by tasks of a Spark session, which starts at first use and ends at `close`; see `Engine`.
 
     What is refused once is not tried again: a cluster is given more than a minute to take us on.
     """
@@ -93,12 +94,12 @@ class SparkEngine:
         try:
             looked_at = mapped(self.numbers(pieces, pieces), PieceVerifier(reader, pieces), VERIFIED)
             met = placed(looked_at, pieces).sortWithinPartitions("bucket")
-            told = self.collected(mapped(met, BucketVerifier(reader), VERIFIED))
+            rows = self.collected(mapped(met, BucketVerifier(reader), VERIFIED))
         except (UserError, HarnessError):
             raise
         except Exception as error:
             raise worker_fault(error) or error from error
-        if [int(row["data"]) for row in told if row["bucket"] == JUDGED] != [source.rows]:
+        if [int(row["data"]) for row in rows if row["bucket"] == JUDGED] != [source.rows]:
             raise HarnessError(f"Spark did not look at all of {source.path}.")
 
     def located(self, source: Source) -> Source:
@@ -185,7 +186,7 @@ def mapped(frame: Any, stage: Stage, schema: str) -> Any:
 
 
 def placed(rows: Any, parts: int) -> Any:
-    """The rows in so many partitions, by their column `bucket`: n is in partition n, modulo their number. A hash of it
+    """The rows in `parts` partitions, by their column `bucket`: n is in partition n, modulo their number. A hash of it
     would leave a third of the tasks without a bucket and others with several."""
     from pyspark.sql.functions import expr
 
@@ -214,7 +215,7 @@ class _InWorker:
 
 
 def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows, small batches of them together."""
+    """The rows of all batches, small batches of them together."""
     held, size = list[pa.RecordBatch](), 0
     for batch in batches:
         if held and size + batch.nbytes > _BATCH_BYTES:
@@ -248,3 +249,59 @@ def _from_worker(error: Exception) -> Exception | None:
     """The error of ours that a worker died of, if it was one."""
     found = re.findall(r"^(?:\w+\.)+(UserError|HarnessError|Undecided): (.*)$", str(error), re.MULTILINE)
     return _WORKERS_ERRORS[found[-1][0]](found[-1][1]) if found else None
+
+
+_PACKED: Final = pa.ipc.IpcWriteOptions(compression="zstd")
+
+
+class FetchedOnce:
+    """Operations by their invocation indices, each fetched once: a cycle is named and later explained by the same.
+
+    `fetch` takes sorted indices and the names of columns. What is kept is what is to be shown, so it is little.
+    """
+
+    def __init__(self, fetch: Callable[[Any, list[str]], list[pa.Table]]) -> None:
+        self._fetch = fetch
+        self._known: dict[tuple[str, ...], tuple[Any, list[pa.Table]]] = {}
+
+    def __call__(self, wanted: Any, columns: list[str]) -> list[pa.Table]:
+        known, tables = self._known.get(tuple(columns), (np.zeros(0, np.int64), []))
+        new = np.setdiff1d(wanted, known)
+        if len(new):
+            tables = [*tables, *self._fetch(new, columns)]
+            self._known[tuple(columns)] = np.union1d(known, new), tables
+        return [chosen(table, wanted) for table in tables]
+
+
+@dataclass(frozen=True, slots=True)
+class Locator:
+    """Picklable: turns piece numbers into the operations with some invocation indices (sorted), as one table."""
+
+    reader: HistoryReader
+    pieces: int
+    wanted: Any
+    columns: tuple[str, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
+        yield from as_one(table for piece in numbers for table in self._found(piece))
+
+    def _found(self, piece: int) -> Iterator[pa.Table]:
+        for group in self.reader.groups_with(self.wanted, self.reader.groups_of(piece, self.pieces)):
+            yield from rows_with(self.reader, range(group, group + 1), self.wanted, list(self.columns))
+
+
+def joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """A stage that makes one table of what several `Locator`s found."""
+    yield from as_one(pa.ipc.open_stream(data).read_all() for batch in batches for data in batch.column(0).to_pylist())
+
+
+def as_one(tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
+    """A row of a column `rows`, unless there are none: each table for itself would bring its schema with it, and that
+    the history's dictionary."""
+    found = [table.replace_schema_metadata(None) for table in tables if table.num_rows]
+    if found:
+        table, sink = pa.concat_tables(found).combine_chunks(), pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema, options=_PACKED) as writer:
+            writer.write_table(table)
+        yield pa.RecordBatch.from_arrays([pa.array([bytes(sink.getvalue())], pa.binary())], names=["rows"])

@@ -1,15 +1,24 @@
-"""Verdicts of these checkers and their evidence: every finding as a sentence, with the operations that show it."""
+"""Verdicts and their evidence: every finding as a sentence, with the operations that show it.
+
+Operations stand there as people know them: foreign keys and values by the text that the history has for them, and
+without what would fill pages.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from operator import is_
+from typing import Any, Final, TypeAlias
 
+import msgspec
+
+from checkers.columns.codes import NIL
 from checkers.engines.api import Engine
-from checkers.explain.speaker import Speaker
+from checkers.explain.speaker import Speaker, key_in
 from checkers.findings import NO_KEY, Finding, Findings, Key, refuse_unsupported
 from checkers.source import Source
 from checkers.verdict import Anomaly, Validity, Verdict
+from harness.history.columns import FOREIGN_BASE
 
 Say: TypeAlias = Callable[[Speaker, Finding], str]
 
@@ -50,7 +59,25 @@ def explained(
     by_class: dict[str, tuple[Anomaly, ...]] = {}
     for finding in findings:
         ops = tuple(speaker.rows[index] for index in dict.fromkeys(finding.ops) if index >= 0)
-        anomaly = Anomaly(sentences[finding.anomaly](speaker, finding), source.told_key(finding.key), ops)
+        anomaly = Anomaly(sentences[finding.anomaly](speaker, finding), source.shown_key(finding.key), ops)
+        by_class[finding.anomaly] = (*by_class.get(finding.anomaly, ()), anomaly)
+    return by_class
+
+
+Steps: TypeAlias = tuple[dict[str, Any], ...]
+"""Steps of an anomaly, as data; see `Anomaly`."""
+
+
+def explained_in_steps(
+    source: Source, findings: Sequence[Finding], say: Callable[[Speaker, Finding], tuple[str, Steps]]
+) -> dict[str, tuple[Anomaly, ...]]:
+    """Every finding as an anomaly with its operations and the steps that `say` sees in it, by class."""
+    by_class: dict[str, tuple[Anomaly, ...]] = {}
+    speaker = Speaker(source, source.operations([index for finding in findings for index in finding.ops]))
+    for finding in findings:
+        ops = tuple(speaker.rows[index] for index in dict.fromkeys(finding.ops) if index >= 0)
+        message, steps = say(speaker, finding)
+        anomaly = Anomaly(message, source.shown_key(finding.key), ops, steps)
         by_class[finding.anomaly] = (*by_class.get(finding.anomaly, ()), anomaly)
     return by_class
 
@@ -74,3 +101,62 @@ def whose(speaker: Speaker, index: int, what: str) -> str:
     if row["type"] != "info":
         fate = f"{fate} at {speaker.when(index, 'complete')}"
     return f"process {row['process']}'s {what} (invoked at {speaker.when(index, 'invoke')}, {fate})"
+
+
+_NUMBERS: Final = ("partition", "row", "column", "value", "expected")
+
+_OF_MANY_ROWS: Final = ("page", "delete")
+"""Micro-operations that state bounds of rows, which may be what the anomaly is about, whichever row that is."""
+
+_MOST_SHOWN: Final = 64
+"""Micro-operations of an operation that evidence shows, those that the anomaly is about before others, and elements of
+a list, its first and last ones."""
+
+
+def readable(verdict: Verdict, source: Source) -> Verdict:
+    """A verdict, its operations without interned numbers and shortened: `left_out` of an operation counts the
+    micro-operations besides those shown, `left_out` of a micro-operation the elements in the middle."""
+    if not verdict.anomalies:
+        return verdict
+    anomalies = {name: tuple(_anomaly(found, source) for found in all) for name, all in verdict.anomalies.items()}
+    return msgspec.structs.replace(verdict, anomalies=anomalies)
+
+
+def _anomaly(anomaly: Anomaly, source: Source) -> Anomaly:
+    keys = [anomaly.key, *(step[name] for step in anomaly.steps for name in ("key", "seen_key") if name in step)]
+    return msgspec.structs.replace(anomaly, ops=tuple(_operation(op, keys, source) for op in anomaly.ops))
+
+
+def _operation(op: dict[str, Any], keys: Sequence[Any], source: Source) -> dict[str, Any]:
+    """The operation itself where it is readable as it is: evidence is not held twice."""
+    mops = op.get("mops") or []
+    if len(mops) > _MOST_SHOWN:
+        shown = [_mop(mop, source) for mop in _telling(mops, keys, source)]
+        return op | {"mops": shown, "left_out": len(mops) - _MOST_SHOWN}
+    shown = [_mop(mop, source) for mop in mops]
+    return op if all(map(is_, shown, mops)) else op | {"mops": shown}
+
+
+def _telling(mops: Sequence[dict[str, Any]], keys: Sequence[Any], source: Source) -> list[dict[str, Any]]:
+    """As many as are shown, in their order: those of the keys and bounds before others, the first ones of each."""
+    about = [mop["f"] in _OF_MANY_ROWS or source.shown_key(key_in(mop)) in keys for mop in mops]
+    chosen = sorted(range(len(mops)), key=lambda place: not about[place])[:_MOST_SHOWN]
+    return [mops[place] for place in sorted(chosen)]
+
+
+def _mop(mop: dict[str, Any], source: Source) -> dict[str, Any]:
+    shown: dict[str, Any] = {name: _shown(mop[name], source) for name in _NUMBERS if name in mop}
+    values = kept = mop.get("values") or []
+    if len(values) > _MOST_SHOWN:
+        kept = [*values[: _MOST_SHOWN // 2], *values[-_MOST_SHOWN // 2 :]]
+        shown["left_out"] = len(values) - _MOST_SHOWN
+    elements = [_shown(value, source) for value in kept]
+    if kept is not values or not all(map(is_, elements, values)):
+        shown["values"] = elements
+    return mop if all(name in mop and value is mop[name] for name, value in shown.items()) else mop | shown
+
+
+def _shown(value: Any, source: Source) -> Any:
+    if value == NIL:  # an element of a list that is nil
+        return None
+    return source.shown(value) if isinstance(value, int) and value < FOREIGN_BASE else value

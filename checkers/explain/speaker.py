@@ -44,7 +44,7 @@ class Speaker:
         return f"{time_ns / 1e9:.9f}".rstrip("0").rstrip(".") + " s"
 
     def about(self, key: Key, narrowed: Narrow = about_key) -> Speaker:
-        """The same, of operations on several cells only what they did to this one."""
+        """A speaker that tells of operations on several cells only what they did to this one."""
         return Speaker(self.source, {index: narrowed(row, key) for index, row in self.rows.items()})
 
     def key(self, key: Key) -> str:
@@ -60,7 +60,7 @@ class Speaker:
         return name if key.table == 0 else f"{name} of table {key.table}"
 
     def process(self, index: int) -> str:
-        """`process 3`."""
+        """Whose an operation is: `process 3`."""
         return f"process {self.rows[index]['process']}"
 
     def ended(self, index: int) -> str:

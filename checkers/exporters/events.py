@@ -15,8 +15,17 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkers.exporters.values import MopRow, Values, form_of
-from checkers.exporters.words import Scalars, foreign_forms, is_keyword, is_vector, name, quoted
+from checkers.exporters.values import (
+    MopRow,
+    Scalars,
+    Values,
+    foreign_forms,
+    form_of,
+    is_keyword,
+    is_vector,
+    name,
+    quoted,
+)
 from checkers.source import NO_CLOCK, Source
 from harness.errors import UserError
 from harness.history.columns import MOP, SCHEMA
@@ -98,10 +107,10 @@ class _Lines:
         mops, plain = row.get("mops"), row.get("value")
         who = f":process {process}" if process >= 0 else f":process {_nemesis(process)}"
         what = f"{who}, :f {name(f)}"
-        told = self._values.told(f, mops, plain)
+        found = self._values.found(f, mops, plain)
         time = row["invoke_time"] if row.get("clock") != NO_CLOCK or row["invoke_time"] else None
         if process < 0:
-            asked, invoke, type = (None if ended not in (None, begun) else told), "info", "info"
+            asked, invoke, type = (None if ended not in (None, begun) else found), "info", "info"
         else:
             asked, invoke = self._values.asked(f, mops, plain, type == "ok"), "invoke"
         head = f"{{:index {begun}{_time(time)}, :type :{invoke}, {what}{_held(asked)}"
@@ -109,7 +118,7 @@ class _Lines:
         if ended is None or ended == begun:
             return f"{head}{extras}}}", None
         time = row.get("complete_time")
-        return f"{head}}}", f"{{:index {ended}{_time(time)}, :type :{type}, {what}{_held(told)}{extras}}}"
+        return f"{head}}}", f"{{:index {ended}{_time(time)}, :type :{type}, {what}{_held(found)}{extras}}}"
 
     def _check(self, row: Row, begun: int, ended: int | None) -> None:
         process = row["process"]

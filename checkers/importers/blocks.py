@@ -117,7 +117,7 @@ class BlockReader:
         raise UserError(f"{self._path}, line {tape.line_at(position)}: {PROBLEMS[problem]}.")
 
     def _check(self, used: bytes, line: int, ended: bool) -> None:
-        """That a text is UTF-8 and, if it is to be, JSON."""
+        """Raise UserError unless a text is UTF-8 and, if it is to be, JSON."""
         if not used.isascii():
             try:
                 used.decode()

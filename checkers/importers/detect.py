@@ -1,4 +1,5 @@
-"""Opens a history of any format, told or found out from its first bytes."""
+"""Opens a history of any format, named or found out from its first bytes; our own saved ones are streamed by whoever
+judges them."""
 
 from __future__ import annotations
 
@@ -8,26 +9,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from checkers.importers.awdit import LINE as AWDIT_LINE
-from checkers.importers.awdit import open_awdit
 from checkers.importers.blocks import BYTE_ORDER_MARK, Data
-from checkers.importers.events import COLUMNS, EventOrder
+from checkers.importers.integrity import COLUMNS, EventOrder, verify_here
 from checkers.importers.jepsen import open_edn, open_jepsen_log, open_json
-from checkers.importers.parquet import MAGIC, open_parquet
-from checkers.importers.plume import LINE as PLUME_LINE
-from checkers.importers.plume import open_plume
 from checkers.importers.text_parts import has_text_parts, text_of_parts
+from checkers.importers.transactions import AWDIT_LINE, PLUME_LINE, open_awdit, open_plume
 from checkers.source import Source
-from harness.errors import UserError
+from harness.errors import UNDECODABLE, UserError
 from harness.history.address import Address, Place, place_of
 from harness.history.journal import is_journal, read_journal
 from harness.history.rundir import is_run, open_run
-from harness.history.saved import is_history_folder
+from harness.history.saved import dictionary_of, is_history_folder, open_saved
 from harness.history.table import to_table
 
 _UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 _LOOKED_AT: Final = 16
-"""So many first bytes show whether a text is UTF-16."""
+"""First bytes that show whether a text is UTF-16."""
 
 
 def open_journal(path: Path) -> Source:
@@ -183,3 +180,21 @@ def detected(path: Path) -> str:
     if text.startswith((b"{:", b"[", b"(", b";", b"#")):
         return "edn"
     raise UserError(f"{path}, line 1: this is none of the formats {', '.join(FORMATS[1:])}; name one with --format.")
+
+
+MAGIC = b"PAR1"
+
+
+def open_parquet(place: Place, verify: bool = True) -> Source:
+    """A source over a saved history, a file or a folder of parts; raises UserError for anything that is not one, whole
+    and of this version. Unless `verify`, what is within it is left for an engine to look at (`Engine.verify`)."""
+    place = place_of(place)
+    reader = open_saved(place)
+    try:
+        dictionary = dictionary_of(reader.manifest)
+    except (*UNDECODABLE, TypeError) as error:
+        raise UserError(f"{place} has a dictionary of foreign values that can't be read: {error}.") from error
+    source = Source(place, "parquet", reader.manifest.rows, saved=reader, dictionary=dictionary)
+    if verify:
+        verify_here(source)
+    return source

@@ -3,6 +3,7 @@
 Any number of pieces can be looked at apart from each other. A piece has some row groups, whose events must be in order,
 and a range of the sealed bytes of all parts. What is left to be compared is small: by part the checksums of ranges,
 which combine, and its first and last operation; and by range of events, flags that say which of these a piece has used.
+The order of events (`EventOrder`) is checked of every history, whatever it came from.
 """
 
 from __future__ import annotations
@@ -10,23 +11,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
 from checkers.columns.batches import bucket_batch
-from checkers.importers.events import COLUMNS, EventOrder, SeenEvents, sentence, twice_used
+from checkers.compiled import kernel
 from checkers.source import Source
 from harness.errors import UserError
-from harness.history.address import one_line, opened
+from harness.history.address import Place, one_line, opened
 from harness.history.saved import HistoryReader, Manifest
 from harness.history.seal import checksum_of, joined
 
 SCHEMA: Final = "bucket int, piece int, data binary"
 
-TOLD: Final = -1
+STATED: Final = -1
 """Bucket of what pieces tell of the parts that they touch."""
 
 REFUSED: Final = -2
@@ -65,9 +66,9 @@ class _StatedSums(msgspec.Struct, frozen=True, array_like=True):
 def verify_here(source: Source) -> None:
     """Raise UserError unless a saved history is whole, looked at by this process."""
     assert source.saved is not None
-    told, seen = _looked_at(source.saved, 0, 1)
+    stated, seen = _looked_at(source.saved, 0, 1)
     del seen
-    _require_whole(source.saved, [told])
+    _require_whole(source.saved, [stated])
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +80,8 @@ class PieceVerifier:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for piece in (number for batch in batches for number in batch.column(0).to_pylist()):
-            told, seen = _looked_at(self.reader, piece, self.pieces)
-            yield bucket_batch([(TOLD, piece, msgspec.msgpack.encode(told))])
+            stated, seen = _looked_at(self.reader, piece, self.pieces)
+            yield bucket_batch([(STATED, piece, msgspec.msgpack.encode(stated))])
             yield bucket_batch([(bucket, piece, data) for bucket, data in _by_bucket(seen)])
 
 
@@ -93,9 +94,9 @@ class BucketVerifier:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = (row for batch in batches for row in zip(*batch.to_pydict().values(), strict=True))
         for bucket, group in groupby(rows, key=lambda row: row[0]):
-            if bucket == TOLD:
-                told = [msgspec.msgpack.decode(data, type=_StatedSums) for _, _, data in group]
-                count = _require_whole(self.reader, told)
+            if bucket == STATED:
+                stated = [msgspec.msgpack.decode(data, type=_StatedSums) for _, _, data in group]
+                count = _require_whole(self.reader, stated)
                 yield bucket_batch([(JUDGED, 0, str(count).encode())])
             else:
                 twice = _used_twice(data for _, _, data in group)
@@ -150,10 +151,10 @@ def _sum(reader: HistoryReader, number: int, begin: int, end: int) -> _Sum:
         raise UserError(f"{place} can't be read: {one_line(error)}.") from error
 
 
-def _require_whole(reader: HistoryReader, told: list[_StatedSums]) -> int:
+def _require_whole(reader: HistoryReader, stated: list[_StatedSums]) -> int:
     """How many operations the pieces looked at; raises UserError unless these are all of all parts, in order."""
-    sums = sorted((each for one in told for each in one.sums), key=lambda each: (each.part, each.begin))
-    spans = sorted((each for one in told for each in one.spans), key=lambda each: (each.part, each.first))
+    sums = sorted((each for one in stated for each in one.sums), key=lambda each: (each.part, each.begin))
+    spans = sorted((each for one in stated for each in one.spans), key=lambda each: (each.part, each.first))
     last, rows = -1, 0
     for number, part in enumerate(reader.manifest.parts):
         place = reader.place_of_part(part)
@@ -220,3 +221,107 @@ def _used_twice(parts: Iterable[bytes]) -> int:
             return int(events[flags[events]][0])
         flags[events] = True
     return -1
+
+
+_TYPES: Final = {"ok", "fail", "info"}
+
+COLUMNS: Final = ("invoke_index", "complete_index", "type")
+
+
+class SeenEvents(NamedTuple):
+    """The events of some operations: flags from event `base` on, and those beyond (sorted)."""
+
+    base: int
+    flags: np.ndarray
+    far: np.ndarray
+
+
+@kernel
+def _mark(events, base, seen):  # type: ignore[no-untyped-def]
+    """Mark events as seen; the first that was seen before, or -1. Those beyond `seen` are left to the caller."""
+    for event in events:
+        if event - base < seen.shape[0]:
+            if seen[event - base]:
+                return event
+            seen[event - base] = True
+    return np.int64(-1)
+
+
+class EventOrder:
+    """Takes batches of about `rows` consecutive operations and raises UserError at the first event that can't be."""
+
+    def __init__(self, path: Place, rows: int) -> None:
+        self._path = path
+        self._last = -1
+        self._base = -1
+        self._seen = np.zeros(4 * rows + 1024, bool)
+        self._far: list[np.ndarray] = []
+
+    def check(self, batches: Iterable[pa.RecordBatch]) -> SeenEvents:
+        """Check all batches; which events they have."""
+        for batch in batches:
+            self.take(batch)
+        return self.seen()
+
+    def seen(self) -> SeenEvents:
+        """Which events there were."""
+        far = np.sort(np.concatenate(self._far)) if self._far else np.empty(0, np.int64)
+        twice = far[1:][far[1:] == far[:-1]]
+        if len(twice):
+            raise twice_used(self._path, int(twice[0]))
+        return SeenEvents(max(self._base, 0), self._seen, far)
+
+    def take(self, batch: pa.RecordBatch) -> None:
+        """Check the next batch."""
+        if self._base < 0 and batch.num_rows:
+            self._base = max(0, batch.column("invoke_index")[0].as_py())
+        self._check_batch(batch)
+
+    def _check_batch(self, batch: pa.RecordBatch) -> None:
+        types = batch.column("type")
+        names = types.dictionary if pa.types.is_dictionary(types.type) else types.unique()
+        unknown = [str(name) for name in names.to_pylist() if name not in _TYPES]
+        if unknown:
+            raise UserError(f"{self._path} has operations of type {unknown[0]}; an operation is ok, fail or info.")
+        invoke = batch.column("invoke_index").to_numpy(zero_copy_only=False)
+        complete_column = batch.column("complete_index")
+        done = complete_column.is_valid().to_numpy(zero_copy_only=False)
+        complete = complete_column.fill_null(-1).to_numpy(zero_copy_only=False)
+        self._check_order(invoke, complete, done)
+        ended = pa.compute.not_equal(types, "info").to_numpy(zero_copy_only=False)
+        if (ended & ~done).any():
+            raise UserError(self._sentence(int(invoke[ended & ~done][0]), "it is ok or fail but has no completion"))
+        alone = done & (complete == invoke)
+        self._check_unique(invoke)
+        self._check_unique(complete[done & ~alone])
+
+    def _check_order(self, invoke: np.ndarray, complete: np.ndarray, done: np.ndarray) -> None:
+        if not len(invoke):
+            return
+        before = np.concatenate(([self._last], invoke[:-1]))
+        if (invoke <= before).any():
+            raise UserError(self._sentence(int(invoke[invoke <= before][0]), "invocations are not in order"))
+        self._last = int(invoke[-1])
+        if (done & (complete < invoke)).any():
+            raise UserError(self._sentence(int(invoke[done & (complete < invoke)][0]), "it completes before it begins"))
+
+    def _check_unique(self, events: np.ndarray) -> None:
+        events = events.view()
+        events.flags.writeable = False  # as Arrow's are, so that one kind is compiled
+        twice = _mark(events, self._base, self._seen)
+        if twice >= 0:
+            raise twice_used(self._path, int(twice))
+        self._far.append(events[events - self._base >= len(self._seen)])
+
+    def _sentence(self, index: int, reason: str) -> str:
+        return sentence(self._path, index, reason)
+
+
+def sentence(path: Place, index: int, reason: str) -> str:
+    """What is said of an event that can't be."""
+    return f"{path}, event {index}: {reason}, so this is not a history."
+
+
+def twice_used(path: Place, index: int) -> UserError:
+    """The error about an index that two events have."""
+    return UserError(sentence(path, index, "two events have this index"))

@@ -1,4 +1,5 @@
-"""Pairs the events of a foreign history: each completion with its process's open invocation, in one total order."""
+"""The events of a foreign history: found on its tape, one map each with the fields that matter, and paired, each
+completion with its process's open invocation, in one total order."""
 
 from __future__ import annotations
 
@@ -11,15 +12,116 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.columns.codes import FAIL, INFO, OK
-from checkers.compiled import kernel
-from checkers.importers.maps import INDEX, ITSELF, PROCESS, TYPE, F, Tokens
+from checkers.compiled import kernel, lean
 from checkers.importers.scalars import distinct, name_of
-from checkers.importers.tape import INTEGER, NULL, Tape
+from checkers.importers.tape import INTEGER, KEYWORD, MAP, NULL, STRING, Tape
 from harness.errors import UserError
 from harness.history.columns import MOST_EVENTS
 from harness.history.ops import NEMESIS_PROCESS
 
+FIELDS: Final = (
+    *("type", "process", "f", "value", "time", "index", "key", "error", "node"),
+    *("error-class", "clock", "phase", "mode", "request-id"),
+    *("session", "txn", "bound", "page", "requested-ts", "served-ts"),
+    *("write-ts", "data-centre", "replication", "replicas"),
+)
+TYPE, PROCESS, F, VALUE, TIME, INDEX, KEY, ERROR, NODE, ERROR_CLASS, CLOCK = range(11)
+ITSELF: Final = len(FIELDS)
+"""Column of the operation's own token."""
+
 Ints = npt.NDArray[np.int64]
+Tokens = Ints
+
+_WIDTH: Final = max(len(name) for name in FIELDS)
+_NAMES: Final = np.zeros((len(FIELDS), _WIDTH), np.uint8)
+for _i, _name in enumerate(FIELDS):
+    _NAMES[_i, : len(_name)] = np.frombuffer(_name.encode(), np.uint8)
+_LENGTHS: Final = np.array([len(name) for name in FIELDS])
+
+
+@lean
+def _slot(length, first, second):
+    """Different for the names of all fields."""
+    return (length + 7 * first + 5 * second) & 63
+
+
+_FIELD_AT: Final = np.full(64, -1)
+for _i, _name in enumerate(FIELDS):
+    _place = _slot.py_func(len(_name), ord(_name[0]), ord(_name[min(1, len(_name) - 1)]))
+    assert _FIELD_AT[_place] < 0
+    _FIELD_AT[_place] = _i
+
+_NO_MAP, _TWICE = 1, 2
+
+
+@lean
+def _field(tape, token, names, lengths, field_at):
+    """Which field a key token names (a keyword or a string), or -1."""
+    start, stop = tape.start[token] + 1, tape.stop[token]
+    if tape.kind[token] == STRING:
+        stop -= 1
+    elif tape.kind[token] != KEYWORD:
+        return -1
+    size = stop - start
+    if size < 1:
+        return -1
+    place = field_at[_slot(size, tape.text[start], tape.text[start + min(1, size - 1)])]
+    if place < 0 or lengths[place] != size:
+        return -1
+    for i in range(size):
+        if tape.text[start + i] != names[place, i]:
+            return -1
+    return place
+
+
+@lean
+def _find(tape, names, lengths, field_at, found):
+    """Fill `found[i]` with the value tokens of map i (-1: absent). Returns (maps, problem, its token)."""
+    count, token = 0, 0
+    while token < tape.kind.shape[0]:
+        if tape.kind[token] != MAP:
+            return count, _NO_MAP, token
+        found[count, : lengths.shape[0]] = -1
+        child = token + 1
+        while child < tape.after[token]:
+            place = _field(tape, child, names, lengths, field_at)
+            value = tape.after[child]
+            if place >= 0:
+                if found[count, place] >= 0:
+                    return count, _TWICE, child
+                found[count, place] = value
+            child = tape.after[value]
+        found[count, lengths.shape[0]] = token
+        count += 1
+        token = tape.after[token]
+    return count, 0, 0
+
+
+@lean
+def _count(tape):
+    count, token = 0, 0
+    while token < tape.kind.shape[0]:
+        count += 1
+        token = tape.after[token]
+    return count
+
+
+def find_operations(path: Path, tape: Tape) -> Tokens:
+    """For each event its field values' tokens, in FIELDS order, and its own token behind them; -1 where absent.
+
+    Raises UserError for what is no map, a field that is there twice, and an event without a type.
+    """
+    found = np.empty((_count(tape), len(FIELDS) + 1), np.int64)
+    _, problem, token = _find(tape, _NAMES, _LENGTHS, _FIELD_AT, found)
+    if problem == _NO_MAP:
+        raise UserError(f"{path}, line {tape.line(token)}: {tape.raw(token)[:40]!r} is not an operation (a map).")
+    if problem == _TWICE:
+        raise UserError(f"{path}, line {tape.line(token)}: an operation has {tape.raw(token)} twice.")
+    untyped = np.flatnonzero(found[:, TYPE] < 0)
+    if len(untyped):
+        raise UserError(f"{path}, line {tape.line(int(found[untyped[0], ITSELF]))}: an operation has no :type.")
+    return found
+
 
 INVOKE: Final = 3
 _CODES: Final = {"ok": OK, "info": INFO, "fail": FAIL, "invoke": INVOKE}
@@ -65,8 +167,8 @@ class Paired:
 
 def number_names(path: Path, tape: Tape, tokens: Tokens) -> tuple[Ints, tuple[str, ...]]:
     """Codes of the tokens' names and the names; tokens of -1 and nil get code -1."""
-    told = np.where(tape.kind[np.maximum(tokens, 0)] == NULL, -1, tokens) if len(tokens) else tokens
-    codes, firsts = distinct(tape, told)
+    stated = np.where(tape.kind[np.maximum(tokens, 0)] == NULL, -1, tokens) if len(tokens) else tokens
+    codes, firsts = distinct(tape, stated)
     if len(firsts) > _MOST_NAMES:
         raise UserError(f"{path} has more than {_MOST_NAMES} different operation names, so this is not a history.")
     names = [name_of(tape, int(token)) for token in firsts]

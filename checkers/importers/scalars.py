@@ -106,7 +106,7 @@ def _number(tape, tokens, codes, slots, firsts):
 
 @lean
 def _intern(tape, roots, base, nil, codes, slots, firsts):
-    """The same for all atoms below the roots that are no plain integers; their numbers become `base - 1 - code`."""
+    """Number the texts of all atoms below the roots that are no plain integers, each in `codes`; how many there are."""
     count = 0
     for root in roots:
         if root < 0:
@@ -172,10 +172,10 @@ def globally(tape: Tape, firsts: Ints, interner: Interner, columns: tuple[Ints, 
 
 def texts(tape: Tape, tokens: Ints, name: bool = False) -> pa.Array:
     """The tokens' texts (or names), null for none and nil."""
-    told = np.where((tokens >= 0) & (tape.kind[np.maximum(tokens, 0)] != NULL), tokens, -1) if len(tokens) else tokens
-    if (told < 0).all():
+    stated = np.where((tokens >= 0) & (tape.kind[np.maximum(tokens, 0)] != NULL), tokens, -1) if len(tokens) else tokens
+    if (stated < 0).all():
         return pa.nulls(len(tokens), pa.string())
-    codes, firsts = distinct(tape, told)
+    codes, firsts = distinct(tape, stated)
     say = name_of if name else text_of
     words = pa.array([say(tape, int(token)) for token in firsts], pa.string())
     return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32), mask=codes < 0), words).cast(pa.string())

@@ -75,7 +75,7 @@ _LOWEST: Final = -(2**63)
 _LOWEST_TENTH: Final = -(2**63 // 10)
 """An integer that is less than this can't take another digit; one that is equal takes up to 8, the last of _LOWEST."""
 _MOST_DIGITS: Final = 18
-"""Any integer of so many digits fits 64 bits."""
+"""Digits of which any integer fits 64 bits."""
 
 _ATOM, _BLANK, _OPENS, _CLOSES, _QUOTE, _COMMENT, _HASH, _BACKSLASH = range(8)
 

@@ -1,8 +1,8 @@
 """EDN in parts: a folder of files that are one text end to end, with a manifest that says so.
 
-A part holds whole lines, those of at most so many operations; the manifest, which is written last, names the parts in
-order with their sizes and checksums. So `cat part-*.edn` is the history as other tools read it, and none of them can go
-missing, be exchanged or be damaged unnoticed.
+A part holds whole lines, those of a bounded number of operations; the manifest, which is written last, names the parts
+in order with their sizes and checksums. So `cat part-*.edn` is the history as other tools read it, and none of them can
+go missing, be exchanged or be damaged unnoticed.
 """
 
 from __future__ import annotations

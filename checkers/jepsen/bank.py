@@ -17,16 +17,15 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from checkers.columns.batches import COLUMNS, ClientMops, Operations, read_mops, read_operations
 from checkers.columns.codes import OK, Ints, unsupported
-from checkers.columns.rows import COLUMNS, ClientMops, Operations, read_mops, read_operations
 from checkers.engines.api import Engine
 from checkers.engines.flows import BatchFlow, run_batches
 from checkers.explain.conclude import conclude, who
 from checkers.explain.speaker import Speaker, listed
 from checkers.findings import NO_KEY, Finding, Findings, earliest, merged
-from checkers.jepsen.numbers import exact, is_foreign, json_able, large_integers, summable
-from checkers.options import CheckOptions
-from checkers.settings import bool_setting, int_setting, names_setting
+from checkers.jepsen.cells import exact, is_foreign, json_able, large_integers, summable
+from checkers.options import CheckOptions, bool_setting, int_setting, names_setting
 from checkers.source import Source
 from checkers.verdict import Verdict
 
@@ -34,7 +33,7 @@ CLASSES: Final = ("unexpected-key", "nil-balance", "wrong-total", "negative-valu
 
 _FS: Final = ("read", "r")
 _MOST_TOTALS: Final = 256
-"""Of so many totals of a bank the reads are counted, those that most show. That hides nothing: where all reads show one
+"""Totals of a bank of which the reads are counted, those that most show. That hides nothing: where all reads show one
 total there is only one, and where they don't, those that show another than the chosen one are told."""
 
 
@@ -79,7 +78,7 @@ def _reads(batch: pa.RecordBatch, large: Mapping[int, int], dictionary_size: int
     balance = summable(exact(mops.value, large))
     unknown = (mops.kind != 0) | mops.listed
     unknown |= is_foreign(mops.value, dictionary_size) & ~np.isin(mops.value, list(large) or [0])
-    unfit = batch.column("mops").is_null().to_numpy(zero_copy_only=False)[operations.row[which]]
+    unfit = operations.unfit[which]
     if independent:  # The key of a read stands in its accounts: of one that has none nobody knows the bank.
         unfit = unfit | (np.bincount(of, minlength=len(which)) == 0)
     wrong = np.concatenate((operations.invoke[mops.of[unknown]], operations.invoke[which[unfit]]))

@@ -4,7 +4,7 @@ Final reads are those of the phases `final` and `each-node`, or where a history 
 after the last other operation had ended. Of each node and object the last final read counts; nodes that show different
 values diverge. Where a node was asked for an object and never answered, nobody knows what it holds. Lists are compared
 in their order if anything was appended to lists, else as sets. Quorum tables are compared row by row and replica by
-replica (`checkers.quorum.convergence`).
+replica (`checkers.quorum.replica_convergence`).
 """
 
 from __future__ import annotations
@@ -18,17 +18,29 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkers.columns.batches import Bools
+from checkers.columns.batches import (
+    COLUMNS,
+    OBJECT,
+    SMALL,
+    WIDE,
+    Bools,
+    column,
+    flat,
+    flat_schema,
+    group_starts,
+    key_at,
+    read_mops,
+    read_operations,
+)
 from checkers.columns.codes import FAIL, NEVER, NIL, OK
-from checkers.columns.rows import COLUMNS, OBJECT, column, flat, group_starts, key_at, read_mops, read_operations
 from checkers.engines.api import Engine
-from checkers.engines.flows import BatchFlow, run_batches, run_flow
+from checkers.engines.flows import BatchFlow, findings_of, run_batches
 from checkers.explain.conclude import conclude, thing, whose
 from checkers.explain.speaker import Speaker, listed
 from checkers.findings import Finding, Findings, earliest, merged
 from checkers.options import CheckOptions
-from checkers.quorum.convergence import judge_replicas
-from checkers.quorum.reading import PHASE_EACH_NODE, PHASE_FINAL, read_quorum_history
+from checkers.quorum.quorum_history import PHASE_EACH_NODE, PHASE_FINAL, read_quorum_history
+from checkers.quorum.replica_convergence import judge_replicas
 from checkers.source import Source
 from checkers.verdict import Verdict
 
@@ -36,16 +48,7 @@ DIVERGENCE: Final = "divergence"
 FINAL: Final = pa.array([PHASE_FINAL, PHASE_EACH_NODE])
 
 _KINDS: Final = {"r": 0, "read": 0, "append": 1}
-_SCHEMA: Final = pa.schema(
-    [
-        *(pa.field(name, pa.int64(), nullable=False) for name in OBJECT),
-        pa.field("node", pa.string()),
-        pa.field("value", pa.int64(), nullable=False),
-        pa.field("text", pa.string()),
-        pa.field("invoke", pa.int64(), nullable=False),
-        pa.field("answered", pa.int8(), nullable=False),
-    ]
-)
+_SCHEMA: Final = flat_schema(OBJECT, node=pa.string(), value=WIDE, text=pa.string(), invoke=WIDE, answered=SMALL)
 """One row a micro-operation of a final read, be it `answered` or not; lists are in `text` as JSON, and so is nil."""
 
 
@@ -123,16 +126,16 @@ class ConvergenceFlow:
         sizes = np.diff(np.append(objects, len(last)))
         heads = np.repeat(last[objects], sizes)
         differ = (value[last] != value[heads]) | (text[last] != text[heads])
-        apart = np.logical_or.reduceat(differ, objects)
+        diverged = np.logical_or.reduceat(differ, objects)
         kept = []
-        for number in np.flatnonzero(apart)[: self.explain].tolist():
+        for number in np.flatnonzero(diverged)[: self.explain].tolist():
             mine = last[objects[number] : objects[number] + sizes[number]]
             _, distinct = np.unique(np.stack((value[mine], text[mine])), axis=1, return_index=True)
             ops = tuple(invoke[mine[np.sort(distinct)]].tolist()[:4])
             facts = {"nodes": int(sizes[number]), "values": len(distinct)}
             kept.append(Finding(DIVERGENCE, min(ops), key_at(rows, int(mine[0])), ops, facts))
         figures |= {"objects": len(objects), "compared": int((sizes > 1).sum())}
-        counts = {DIVERGENCE: int(apart.sum())}
+        counts = {DIVERGENCE: int(diverged.sum())}
         return Findings(figures["final_reads"], counts=counts, kept=earliest(kept, self.explain), figures=figures)
 
 
@@ -144,7 +147,7 @@ def judge_convergence(source: Source, engine: Engine, options: CheckOptions) -> 
     course = run_batches(engine, source, BatchFlow((*COLUMNS, "phase"), _course, partial(merged, explain=0)))
     after = None if course.figures.get("final") else course.highest.get("last", -1)
     flow = ConvergenceFlow(after, bool(course.figures.get("appends")), options.explain)
-    part = run_flow(engine, source, flow, partial(merged, explain=options.explain))
+    part = findings_of(engine, source, flow, options.explain)
     doubts: tuple[str, ...] = ()
     if not part.figures.get("final_reads"):
         doubts = ("There are no final reads that succeeded.",)

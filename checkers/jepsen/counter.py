@@ -7,46 +7,58 @@ Jepsen.
 
 Each bound is a running sum up to one moment. So a long history of few counters is judged by ranges of time, each by a
 task that is told what came before. Where a read begins in one range and ends in another, each judges its half, and the
-two meet when answers are put together (`checkers.jepsen.counter_ranges`).
+two meet when answers are put together (`united`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, NamedTuple
+from itertools import accumulate
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
+from checkers.columns.batches import (
+    COLUMNS,
+    OBJECT,
+    SMALL,
+    Groups,
+    column,
+    first_flagged,
+    flat,
+    flat_schema,
+    groups_of,
+    key_at,
+)
 from checkers.columns.codes import FAIL, INFO, NEVER, OK, UNSUPPORTED, Ints, unsupported
-from checkers.columns.rows import COLUMNS, OBJECT, column, flat, group_starts, key_at
 from checkers.engines.api import Engine
 from checkers.engines.flows import BatchFlow, leaves_cores_idle, run_batches, run_flow
 from checkers.explain.conclude import conclude, thing, who, whose
 from checkers.explain.speaker import Speaker
-from checkers.findings import Finding, Findings, earliest
-from checkers.jepsen.cells import read_cells
-from checkers.jepsen.counter_ranges import (
-    ABOVE,
-    BELOW,
-    MOST_TOLD,
-    CounterPart,
-    Half,
-    Sums,
-    Totals,
-    before_each,
-    found_of,
-    range_width,
-    summed,
-    united,
-)
-from checkers.jepsen.numbers import exact, is_foreign, large_integers, summable
-from checkers.options import CheckOptions
-from checkers.settings import int_setting
+from checkers.findings import Finding, Findings, Key, earliest, merged
+from checkers.jepsen.cells import exact, is_foreign, json_able, large_integers, read_cells, summable
+from checkers.options import CheckOptions, int_setting
 from checkers.source import Source
 from checkers.verdict import Verdict
+
+BELOW: Final = "below-bounds"
+ABOVE: Final = "above-bounds"
+
+_ROWS_PER_RANGE: Final = 1 << 20
+"""Operations in a range of time, which has two events of each."""
+
+_MOST_RANGES: Final = 1 << 12
+"""Ranges of longer histories are longer, so that what tasks are told of them stays small."""
+
+MOST_SUMS: Final = 1 << 14
+"""Sums by counter and range that every task is told; more counters than that are work for many tasks each by itself."""
+
+
+_MOST_COUNTERS: Final = 1_000
+"""Counters that are split by time; of more each is judged by itself, and nobody is told of sums."""
 
 ADD, SUBTRACT, READ = 0, 1, 2
 
@@ -60,18 +72,8 @@ NIL_READ, BEGINS, ENDS, BEGUN, DONE = 0, 1, 2, 3, 4
 """Kinds of rows: a read of nil, a read at the event that begins it and at the one that ends it, an add likewise. Of one
 event's rows those of reads come first: an add counts for what comes behind it."""
 
-_SCHEMA: Final = pa.schema(
-    [
-        *(pa.field(name, pa.int64(), nullable=False) for name in OBJECT),
-        pa.field("range", pa.int64(), nullable=False),
-        pa.field("moment", pa.int64(), nullable=False),
-        pa.field("kind", pa.int8(), nullable=False),
-        pa.field("sign", pa.int8(), nullable=False),
-        pa.field("whole", pa.bool_(), nullable=False),
-        pa.field("value", pa.int64(), nullable=False),
-        pa.field("outcome", pa.int8(), nullable=False),
-        pa.field("invoke", pa.int64(), nullable=False),
-    ]
+_SCHEMA: Final = flat_schema(
+    (*OBJECT, "range", "moment", "value", "invoke"), kind=SMALL, sign=SMALL, whole=pa.bool_(), outcome=SMALL
 )
 """A row for each event of an operation: `whole` says that both of them are in one range of time."""
 
@@ -123,7 +125,7 @@ class CounterFlow:
         bounds = self._bounds(rows, events)
         kind, outcome = events.kind, column(rows, "outcome")
         begins, ends = np.flatnonzero(kind == BEGINS), np.flatnonzero(kind == ENDS)
-        counts, kept = self._told(rows, events, bounds, begins, ends)
+        counts, kept = self._whole_reads(rows, events, bounds, begins, ends)
         figures = {"reads": len(begins), "adds": int((kind == BEGUN).sum()), "nil_reads": int((kind == NIL_READ).sum())}
         figures["indeterminate_adds"] = int(((kind == BEGUN) & (outcome == INFO)).sum())
         ops = sum(figures[name] for name in ("reads", "adds", "nil_reads"))
@@ -134,19 +136,19 @@ class CounterFlow:
         return CounterPart(found, tuple(halves))
 
     def sums(self, batch: pa.RecordBatch) -> Totals | None:
-        """The sums of a batch of the history by counter and range; None if tasks can't be told of so many."""
+        """The sums of a batch of the history by counter and range; None if there are too many to tell tasks of."""
         rows = pa.Table.from_batches([self.flatten(batch)])
         if not rows.num_rows:
             return {}
         rows = rows.sort_by([(name, "ascending") for name in (*self.keys, *self.order)])
         events = self._events(rows)
-        if len(events.starts) > MOST_TOLD:
+        starts, sizes, _ = events.groups
+        if len(starts) > MOST_SUMS:
             return None
         found: dict[Any, Sums] = {}
-        stops = np.append(events.starts[1:], rows.num_rows)
         done = np.where(events.kind == DONE, np.arange(rows.num_rows), -1)
         parts = (*_amounts(events, BEGUN), *_amounts(events, DONE))
-        for start, stop in zip(events.starts.tolist(), stops.tolist(), strict=True):
+        for start, stop in zip(starts.tolist(), (starts + sizes).tolist(), strict=True):
             row = int(done[start:stop].max())
             latest = (-1, -1) if row < 0 else (column(rows, "moment")[row].item(), column(rows, "invoke")[row].item())
             rise, fall, done_rise, done_fall = (int(part[start:stop].sum()) for part in parts)
@@ -159,45 +161,43 @@ class CounterFlow:
         unreadable = is_foreign(value, self.dictionary_size) & ~np.isin(value, list(self.large) or [0])
         kind[unreadable] = UNSUPPORTED
         amount = summable(exact(value, self.large)) * column(rows, "sign")
-        return _CounterEvents(kind, amount, group_starts([column(rows, name) for name in self.keys]))
+        return _CounterEvents(kind, amount, groups_of([column(rows, name) for name in self.keys]))
 
     def _bounds(self, rows: pa.Table, events: _CounterEvents) -> _Bounds:
         """The sums at every event, beginning with what came before its range."""
-        bases = [Sums()] * len(events.starts)
+        starts, sizes, _ = events.groups
+        bases = [Sums()] * len(starts)
         if self.before:
             ranges = column(rows, "range")
-            places = ((key_at(rows, row), ranges[row].item()) for row in events.starts.tolist())
+            places = ((key_at(rows, row), ranges[row].item()) for row in starts.tolist())
             bases = [self.before.get(place, Sums()) for place in places]
-        sizes = np.diff(np.append(events.starts, rows.num_rows))
         running = []
         for place, part in enumerate((*_amounts(events, BEGUN), *_amounts(events, DONE))):
             total = np.cumsum(part)
             base = np.array([sums[place] for sums in bases], self._kind_of_sums(bases))
-            running.append(total + np.repeat(base - (total - part)[events.starts], sizes))
+            running.append(total + np.repeat(base - (total - part)[starts], sizes))
         row = np.maximum.accumulate(np.where(events.kind == DONE, np.arange(rows.num_rows), -1))
-        here = row >= np.repeat(events.starts, sizes)
+        here = row >= np.repeat(starts, sizes)
         earlier = np.repeat(np.array([sums.latest[1] for sums in bases], np.int64), sizes)
         begun_rise, begun_fall, done_rise, done_fall = running
         latest = np.where(here, column(rows, "invoke")[row], earlier)
         return _Bounds(begun_rise, begun_fall, done_rise, done_fall, latest)
 
-    def _told(
+    def _whole_reads(
         self, rows: pa.Table, events: _CounterEvents, bounds: _Bounds, begins: Ints, ends: Ints
     ) -> tuple[dict[str, int], list[Finding]]:
         """What is wrong with reads of which both events are here. Those of one read are at the same place among them in
         order of invocation, for reads that one operation begins and ends have the same bounds."""
         whole, invoke = column(rows, "whole"), column(rows, "invoke")
         begins, ends = begins[whole[begins]], ends[whole[ends]]
-        group = np.repeat(np.arange(len(events.starts)), np.diff(np.append(events.starts, rows.num_rows)))
-        ends = ends[np.lexsort((invoke[ends], group[ends]))]
+        ends = ends[np.lexsort((invoke[ends], events.groups.of[ends]))]
         low = bounds.done_rise[begins] + bounds.begun_fall[ends] + self.initial
         high = bounds.done_fall[begins] + bounds.begun_rise[ends] + self.initial
         value = events.amount[begins]
         blame = {BELOW: (value < low).astype(np.bool_), ABOVE: (value > high).astype(np.bool_)}
         kept = []
         for name, flags in blame.items():
-            wrong = np.flatnonzero(flags)
-            for i in wrong[np.argsort(invoke[begins[wrong]], kind="stable")][: self.explain].tolist():
+            for i in first_flagged(flags, invoke[begins], self.explain):
                 row = int(begins[i])
                 numbers = (value[i], low[i], high[i])
                 kept.append(found_of(name, key_at(rows, row), int(invoke[row]), int(bounds.latest[row]), numbers))
@@ -217,11 +217,11 @@ class CounterFlow:
 
 
 class _CounterEvents(NamedTuple):
-    """Sorted rows: what each is, how much it adds or shows, and where those of a counter in a range begin."""
+    """Sorted rows: what each is, how much it adds or shows, and in groups those of a counter in a range."""
 
     kind: Any
     amount: Any
-    starts: Ints
+    groups: Groups
 
 
 class _Bounds(NamedTuple):
@@ -238,6 +238,112 @@ def _amounts(events: _CounterEvents, kind: int) -> tuple[Any, Any]:
     """By how much each row of that kind makes the counter rise, and fall."""
     amount = np.where(events.kind == kind, events.amount, 0)
     return np.maximum(amount, 0), np.minimum(amount, 0)
+
+
+class Sums(NamedTuple):
+    """What adds and decrements come to over some time, exactly: of all that began and of all that were
+    acknowledged there; `latest` is the last acknowledgement there and the invocation it belongs to (-1: none)."""
+
+    begun_rise: int = 0
+    begun_fall: int = 0
+    done_rise: int = 0
+    done_fall: int = 0
+    latest: tuple[int, int] = (-1, -1)
+
+    def with_later(self, other: Sums) -> Sums:
+        """The sums over this time and a later one."""
+        return Sums(
+            self.begun_rise + other.begun_rise,
+            self.begun_fall + other.begun_fall,
+            self.done_rise + other.done_rise,
+            self.done_fall + other.done_fall,
+            max(self.latest, other.latest),
+        )
+
+
+Totals: TypeAlias = Mapping[tuple[Key, int], Sums]
+"""By counter and range: the sums within it, or before it."""
+
+
+def range_width(operations: int) -> int:
+    """Events in a range of a history with that many operations."""
+    return 2 * max(_ROWS_PER_RANGE, -(-operations // _MOST_RANGES))
+
+
+def summed(parts: list[Totals | None]) -> Totals | None:
+    """The sums of several parts of a history; None if there are too many to tell tasks of."""
+    total: dict[tuple[Key, int], Sums] = {}
+    for part in parts:
+        if part is None:
+            return None
+        for place, sums in part.items():
+            total[place] = total[place].with_later(sums) if place in total else sums
+    counters = len({key for key, _ in total})
+    return total if len(total) <= MOST_SUMS and counters <= _MOST_COUNTERS else None
+
+
+def before_each(totals: Totals) -> dict[tuple[Key, int], Sums]:
+    """What came before each range in which a counter has anything."""
+    ranges: dict[Key, list[int]] = {}
+    for key, number in sorted(totals):
+        ranges.setdefault(key, []).append(number)
+    found: dict[tuple[Key, int], Sums] = {}
+    for key, numbers in ranges.items():
+        sums = accumulate((totals[key, number] for number in numbers), Sums.with_later, initial=Sums())
+        found |= {(key, number): before for number, before in zip(numbers, sums, strict=False)}
+    return found
+
+
+class Half(NamedTuple):
+    """A read at the moment it began, or else at which it ended: what had risen and fallen by then of adds that were
+    acknowledged, or else of those that had begun; `latest` is the last acknowledged add, if the read begins here."""
+
+    key: Key
+    invoke: int
+    value: int
+    begins: bool
+    rise: int
+    fall: int
+    latest: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class CounterPart:
+    """What was found, and halves of reads whose others are elsewhere."""
+
+    part: Findings
+    halves: tuple[Half, ...] = ()
+
+
+def united(parts: Iterable[CounterPart], explain: int) -> CounterPart:
+    """All parts as one; halves that meet are judged."""
+    every = list(parts)
+    waiting: dict[tuple[Key, int, int, bool], list[Half]] = {}
+    met: list[Findings] = []
+    for half in (half for part in every for half in part.halves):
+        others = waiting.get((half.key, half.invoke, half.value, not half.begins))
+        if others:
+            other = others.pop()
+            met.append(_judged(*((half, other) if half.begins else (other, half))))
+        else:
+            waiting.setdefault((half.key, half.invoke, half.value, half.begins), []).append(half)
+    left = tuple(half for halves in waiting.values() for half in halves)
+    return CounterPart(merged([*(part.part for part in every), *met], explain), left)
+
+
+def _judged(begin: Half, end: Half) -> Findings:
+    low, high = begin.rise + end.fall, begin.fall + end.rise
+    name = BELOW if begin.value < low else ABOVE if begin.value > high else None
+    if name is None:
+        return Findings()
+    found = found_of(name, begin.key, begin.invoke, begin.latest, (begin.value, low, high))
+    return Findings(counts={name: 1}, kept=earliest([found], 1))
+
+
+def found_of(name: str, key: Key, invoke: int, latest: int, numbers: tuple[Any, Any, Any]) -> Finding:
+    """A read of a counter that is out of its bounds; `numbers` are its value, the lower and the upper one."""
+    facts = {what: json_able(int(number)) for what, number in zip(("value", "low", "high"), numbers, strict=True)}
+    return Finding(name, invoke, key, (invoke, latest) if latest >= 0 else (invoke,), facts)
 
 
 def judge_counter(source: Source, engine: Engine, options: CheckOptions) -> Verdict:

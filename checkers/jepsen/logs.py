@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from checkers.engines.api import Engine
-from checkers.options import CheckOptions
-from checkers.settings import names_setting
+from checkers.options import CheckOptions, names_setting
 from checkers.source import Source
 from checkers.verdict import Anomaly, Validity, Verdict
 from harness.errors import UserError
@@ -32,8 +31,8 @@ PATTERNS: Final = (
 
 _MOST_SHOWN: Final = 300
 _MOST_BYTES: Final = 1 << 24
-"""A longer line is searched in pieces of so many bytes, each with the end of the one before. A pattern may match across
-more than that, so nothing is said of a log with such a line in which nothing was found."""
+"""Bytes of the pieces in which a longer line is searched, each with the end of the one before. A pattern may match
+across more than that, so nothing is said of a log with such a line in which nothing was found."""
 _OVERLAP: Final = 1 << 12
 
 

@@ -8,24 +8,33 @@ Whether what reads show was written at all is looked at key by key.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
+from checkers.columns.batches import (
+    COLUMNS,
+    OBJECT,
+    SMALL,
+    column,
+    flat,
+    flat_schema,
+    group_starts,
+    key_at,
+    read_mops,
+    read_operations,
+    unknown_rows,
+)
 from checkers.columns.codes import FAIL, OK, READ, UNSUPPORTED, WRITE, Ints, unsupported
 from checkers.columns.dense import together
-from checkers.columns.rows import COLUMNS, OBJECT, column, flat, group_starts, key_at, read_mops, read_operations
 from checkers.engines.api import Engine
-from checkers.engines.flows import run_flow
+from checkers.engines.flows import findings_of
 from checkers.explain.conclude import conclude, who
 from checkers.explain.speaker import Speaker, listed
-from checkers.findings import Finding, Findings, Key, earliest, merged
-from checkers.jepsen.forks import GroupReads, count_forks, find_forks
-from checkers.options import CheckOptions
-from checkers.settings import int_setting
+from checkers.findings import Finding, Findings, Key, earliest
+from checkers.options import CheckOptions, int_setting
 from checkers.source import Source
 from checkers.verdict import Verdict
 
@@ -35,16 +44,7 @@ SHOWN: Final = 2
 """The kind of a value that a read shows, beside writes of its key."""
 
 _KINDS: Final = {"r": READ, "read": READ, "w": WRITE, "write": WRITE}
-_SCHEMA: Final = pa.schema(
-    [
-        pa.field("group", pa.int64(), nullable=False),
-        pa.field("kind", pa.int8(), nullable=False),
-        pa.field("invoke", pa.int64(), nullable=False),
-        *(pa.field(name, pa.int64(), nullable=False) for name in OBJECT),
-        pa.field("seen", pa.int8(), nullable=False),
-        pa.field("value", pa.int64(), nullable=False),
-    ]
-)
+_SCHEMA: Final = flat_schema((*OBJECT, "group", "invoke", "value"), kind=SMALL, seen=SMALL)
 """One row a micro-operation; `group` is a digest of the keys read together, or of the key written."""
 
 
@@ -79,8 +79,7 @@ class LongForkFlow:
         size, writes = np.bincount(mops.of, minlength=count), np.bincount(mops.of[mops.kind == WRITE], minlength=count)
         odd = np.bincount(mops.of[(mops.kind == UNSUPPORTED) | mops.listed], minlength=count)
         unknown = (odd > 0) | ((writes > 0) & (size > 1))
-        null = batch.column("mops").is_null().to_numpy(zero_copy_only=False)[operations.row]
-        unknown |= null & (operations.outcome == OK)
+        unknown |= operations.unfit & (operations.outcome == OK)
         kept = ~unknown[mops.of] & ((mops.kind == WRITE) | (operations.outcome[mops.of] == OK))
         digest = _digests(mops.address)
         whole = np.zeros(count, np.uint64)
@@ -91,10 +90,8 @@ class LongForkFlow:
         columns |= {name: part[kept] for name, part in zip(OBJECT, mops.address, strict=True)}
         columns["seen"] = columns["seen"].astype(np.int8)
         shown = _shown(digest[kept], columns, (mops.kind[kept] == READ) & ~mops.nil[kept])
-        wrong = np.flatnonzero(unknown)
-        zeros = {field.name: np.zeros(len(wrong), np.int64) for field in _SCHEMA}
-        zeros |= {"kind": np.full(len(wrong), UNSUPPORTED), "invoke": operations.invoke[wrong]}
-        return pa.concat_batches([flat(_SCHEMA, columns), flat(_SCHEMA, shown), flat(_SCHEMA, zeros)])
+        wrong = unknown_rows(_SCHEMA, operations.invoke[unknown])
+        return pa.concat_batches([flat(_SCHEMA, columns), flat(_SCHEMA, shown), wrong])
 
     def judge(self, rows: pa.Table) -> Findings:
         kind, invoke = column(rows, "kind"), column(rows, "invoke")
@@ -229,7 +226,7 @@ def _findings(rows: pa.Table, reads: GroupReads, number: int, explain: int) -> l
 
 def judge_long_fork(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     """No two reads of one group saw its writes in opposite orders."""
-    part = run_flow(engine, source, LongForkFlow(options.explain), partial(merged, explain=options.explain))
+    part = findings_of(engine, source, LongForkFlow(options.explain), options.explain)
     doubts = _illegal(source, part)
     if doubts:
         part = replace(part, counts={}, kept=())
@@ -276,3 +273,71 @@ def _long_fork(speaker: Speaker, finding: Finding) -> str:
 
 
 _SENTENCES: Final = {LONG_FORK: _long_fork}
+
+
+_MOST_BITS: Final = 62
+"""Keys of which sets are kept as machine integers."""
+
+
+class GroupReads:
+    """Reads as sets of keys seen, in order of (group, invocation): those of a group are a chain by inclusion, or
+    forked.
+
+    `seen` has a flag for each key of each read, in the order of the group's
+    keys; read i's begin at `starts[i]`."""
+
+    def __init__(self, group: Ints, invoke: Ints, place: Ints, seen: Any, starts: Ints) -> None:
+        self.group, self.invoke, self.starts, self.seen = group, invoke, starts, seen
+        self._stops = np.append(starts[1:], len(seen))
+        bits = place.astype(object) if int(place.max(initial=0)) > _MOST_BITS else place
+        one = np.ones(len(place), np.int64).astype(bits.dtype)
+        masks = np.where(seen, one << bits, 0).astype(bits.dtype)
+        self.masks: Any = np.add.reduceat(masks, starts)
+        self._firsts = group_starts([group])
+
+    def size(self, read: int) -> int:
+        """How many keys it names."""
+        return int(self._stops[read] - self.starts[read])
+
+    def of_group(self, number: int) -> slice:
+        """The reads of the number-th group."""
+        stop = self._firsts[number + 1] if number + 1 < len(self._firsts) else len(self.group)
+        return slice(int(self._firsts[number]), int(stop))
+
+    def forked_groups(self) -> list[int]:
+        """The numbers of groups whose reads are no chain: ordered by size, some read does not include the one before.
+
+        Where every neighbour includes the one before, all reads are comparable, since inclusion is transitive.
+        """
+        counts = np.add.reduceat(self.seen.astype(np.int64), self.starts)
+        numbers = np.cumsum(np.isin(np.arange(len(self.group)), self._firsts)) - 1
+        order = np.lexsort((counts, numbers))
+        masks, mine = self.masks[order], numbers[order]
+        missing = ((masks[:-1] & ~masks[1:]) != 0).astype(np.bool_) & (mine[:-1] == mine[1:])
+        return sorted(set(mine[:-1][missing].tolist()))
+
+
+def count_forks(reads: GroupReads, number: int) -> int:
+    """How many pairs of reads of a group are incomparable; linear in the reads, quadratic in their distinct states."""
+    masks, times = np.unique(reads.masks[reads.of_group(number)], return_counts=True)
+    total = 0
+    for i in range(len(masks) - 1):
+        total += int(times[i]) * int(times[i + 1 :][_incomparable(masks[i], masks[i + 1 :])].sum())
+    return total
+
+
+def _incomparable(mask: Any, others: Any) -> Any:
+    return ((others & ~mask) != 0).astype(np.bool_) & ((mask & ~others) != 0).astype(np.bool_)
+
+
+def find_forks(reads: GroupReads, number: int, explain: int) -> list[tuple[int, int]]:
+    """The first incomparable pairs of reads of a group, by the later of the two."""
+    span = reads.of_group(number)
+    masks = reads.masks[span]
+    found: list[tuple[int, int]] = []
+    for later in range(len(masks)):
+        for earlier in np.flatnonzero(_incomparable(masks[later], masks[:later])).tolist():
+            found.append((span.start + earlier, span.start + later))
+            if len(found) >= explain:
+                return found
+    return found

@@ -10,7 +10,6 @@ anomalies.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -18,14 +17,14 @@ import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
-from checkers.columns.codes import FAIL, INFO, OK, UNSUPPORTED, Ints, unsupported
-from checkers.columns.rows import COLUMNS, OBJECT, column, group_starts, key_at
+from checkers.columns.batches import column, first_flagged, group_starts, key_at
+from checkers.columns.codes import FAIL, INFO, OK, UNSUPPORTED, Ints
 from checkers.engines.api import Engine
-from checkers.engines.flows import run_flow
+from checkers.engines.flows import findings_of
 from checkers.explain.conclude import conclude, thing, who, whose
 from checkers.explain.speaker import Speaker, opening
-from checkers.findings import Finding, Findings, earliest, merged
-from checkers.jepsen.cells import SCHEMA, read_cells
+from checkers.findings import Finding, Findings, earliest
+from checkers.jepsen.cells import CellFlow, by_value
 from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.verdict import Verdict
@@ -43,65 +42,52 @@ _FATAL: Final = {"queue": frozenset(CLASSES), "total-queue": frozenset(("lost", 
 _PROBLEM: Final = "this is neither an enqueue or dequeue of one element nor a drain of several"
 
 
-@dataclass(frozen=True, slots=True)
-class QueueFlow:
-    """See `Flow`: all that happened to one value of one queue meets; `failed_try` if a failed enqueue is an attempt."""
+def _prepared(rows: pa.RecordBatch, failed_try: bool) -> pa.RecordBatch:
+    """What counts of a queue's rows; a failed enqueue is an attempt if `failed_try`."""
+    kind, outcome = column(rows, "kind").copy(), column(rows, "outcome")
+    out = (kind == DEQUEUE) | (kind == DRAIN)
+    kind[out & (outcome == INFO)] = _UNKNOWN_DEQUEUE
+    wordless = (kind == DEQUEUE) & (outcome == OK) & (column(rows, "nil") == 1)
+    kept = (kind == ENQUEUE) | (out & (outcome == OK) & ~wordless) | (kind == UNSUPPORTED)
+    kept |= ((kind == _UNKNOWN_DEQUEUE) | (kind == _DRAINED)) & (outcome == INFO)
+    kind[kind == DRAIN] = DEQUEUE
+    if not failed_try:
+        kind[(kind == ENQUEUE) & (outcome == FAIL)] = _FAILED_ENQUEUE
+    place = rows.schema.get_field_index("kind")
+    return rows.set_column(place, rows.schema.field(place), pa.array(kind)).filter(pa.array(kept))
 
-    explain: int
-    failed_try: bool
-    columns: tuple[str, ...] = COLUMNS
-    schema: pa.Schema = SCHEMA
-    keys: tuple[str, ...] = (*OBJECT, "nil", "value")
-    order: tuple[str, ...] = ("invoke",)
 
-    def flatten(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        rows = read_cells(batch, _KINDS, frozenset({DRAIN}))
-        kind, outcome = column(rows, "kind").copy(), column(rows, "outcome")
-        out = (kind == DEQUEUE) | (kind == DRAIN)
-        kind[out & (outcome == INFO)] = _UNKNOWN_DEQUEUE
-        wordless = (kind == DEQUEUE) & (outcome == OK) & (column(rows, "nil") == 1)
-        kept = (kind == ENQUEUE) | (out & (outcome == OK) & ~wordless) | (kind == UNSUPPORTED)
-        kept |= ((kind == _UNKNOWN_DEQUEUE) | (kind == _DRAINED)) & (outcome == INFO)
-        kind[kind == DRAIN] = DEQUEUE
-        if not self.failed_try:
-            kind[(kind == ENQUEUE) & (outcome == FAIL)] = _FAILED_ENQUEUE
-        place = rows.schema.get_field_index("kind")
-        return rows.set_column(place, rows.schema.field(place), pa.array(kind)).filter(pa.array(kept))
+def _judge_elements(rows: pa.Table, explain: int) -> Findings:
+    """What went wrong with each element of each queue."""
+    kind, outcome = column(rows, "kind"), column(rows, "outcome")
+    starts, groups = by_value(rows)
 
-    def judge(self, rows: pa.Table) -> Findings:
-        kind, invoke, outcome = column(rows, "kind"), column(rows, "invoke"), column(rows, "outcome")
-        problems = unsupported(invoke[kind == UNSUPPORTED], _PROBLEM)
-        if problems or not rows.num_rows:
-            return Findings(unsupported=problems)
-        starts = group_starts([column(rows, name) for name in self.keys])
-        groups = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, rows.num_rows)))
+    def count(flags: Any) -> Ints:
+        return np.add.reduceat(flags.astype(np.int64), starts)
 
-        def count(flags: Any) -> Ints:
-            return np.add.reduceat(flags.astype(np.int64), starts)
-
-        attempts, acked = count(kind == ENQUEUE), count((kind == ENQUEUE) & (outcome == OK))
-        dequeued = count(kind == DEQUEUE)
-        excess = np.maximum(dequeued - attempts, 0)
-        instances = {
-            "lost": np.maximum(acked - dequeued, 0),
-            "unexpected": np.where(attempts == 0, dequeued, 0),
-            "duplicated": np.where(attempts > 0, excess, 0),
-            "premature": np.where(attempts > 0, _deepest(rows, groups, len(starts)) - excess, 0),
-        }
-        kept: list[Finding] = []
-        for name, counts in instances.items():
-            kept += _shown(name, counts, rows, starts, self.explain)
-        figures = {
-            "attempts": int(attempts.sum()),
-            "acknowledged": int(acked.sum()),
-            "dequeued": int(dequeued.sum()),
-            "ok": int(np.minimum(dequeued, attempts).sum()),
-            "recovered": int(np.maximum(np.minimum(dequeued, attempts) - acked, 0).sum()),
-            "unknown_dequeues": int((kind == _UNKNOWN_DEQUEUE).sum()),
-            "unknown_drains": int((kind == _DRAINED).sum()),
-        }
-        totals = {name: int(counts.sum()) for name, counts in instances.items()}
-        return Findings(rows.num_rows, counts=totals, kept=earliest(kept, self.explain), figures=figures)
+    attempts, acked = count(kind == ENQUEUE), count((kind == ENQUEUE) & (outcome == OK))
+    dequeued = count(kind == DEQUEUE)
+    excess = np.maximum(dequeued - attempts, 0)
+    instances = {
+        "lost": np.maximum(acked - dequeued, 0),
+        "unexpected": np.where(attempts == 0, dequeued, 0),
+        "duplicated": np.where(attempts > 0, excess, 0),
+        "premature": np.where(attempts > 0, _deepest(rows, groups, len(starts)) - excess, 0),
+    }
+    kept: list[Finding] = []
+    for name, counts in instances.items():
+        kept += _shown(name, counts, rows, starts, explain)
+    figures = {
+        "attempts": int(attempts.sum()),
+        "acknowledged": int(acked.sum()),
+        "dequeued": int(dequeued.sum()),
+        "ok": int(np.minimum(dequeued, attempts).sum()),
+        "recovered": int(np.maximum(np.minimum(dequeued, attempts) - acked, 0).sum()),
+        "unknown_dequeues": int((kind == _UNKNOWN_DEQUEUE).sum()),
+        "unknown_drains": int((kind == _DRAINED).sum()),
+    }
+    totals = {name: int(counts.sum()) for name, counts in instances.items()}
+    return Findings(rows.num_rows, counts=totals, kept=earliest(kept, explain), figures=figures)
 
 
 def _deepest(rows: pa.Table, groups: Ints, count: int) -> Ints:
@@ -127,11 +113,10 @@ def _deepest(rows: pa.Table, groups: Ints, count: int) -> Ints:
 
 def _shown(name: str, counts: Ints, rows: pa.Table, starts: Ints, explain: int) -> list[Finding]:
     """Findings for the groups with instances of a class, those that begin first."""
-    found = np.flatnonzero(counts)
     kind, invoke, outcome = column(rows, "kind"), column(rows, "invoke"), column(rows, "outcome")
     stops = np.append(starts[1:], rows.num_rows)
     kept = []
-    for group in found[np.argsort(invoke[starts[found]], kind="stable")][:explain].tolist():
+    for group in first_flagged(counts, invoke[starts], explain):
         mine = np.arange(starts[group], stops[group])
         wanted = (kind[mine] == ENQUEUE) & ((outcome[mine] == OK) | (name != "lost"))
         enqueues, dequeues = invoke[mine[wanted]].tolist(), invoke[mine[kind[mine] == DEQUEUE]].tolist()
@@ -154,8 +139,9 @@ def _shown(name: str, counts: Ints, rows: pa.Table, starts: Ints, explain: int) 
 def judge_queue(model: str, source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     """All that is enqueued comes out, nothing else does, and (but for `total-queue`) nothing twice or too early."""
     # A drain of unknown outcome, wherever it is, excuses what is lost elsewhere.
-    flow = QueueFlow(options.explain, failed_try=model == "total-queue")
-    part = run_flow(engine, source, flow, partial(merged, explain=options.explain), whole=True)
+    prepare = partial(_prepared, failed_try=model == "total-queue")
+    flow = CellFlow(_KINDS, _PROBLEM, _judge_elements, options.explain, frozenset({DRAIN}), prepare)
+    part = findings_of(engine, source, flow, options.explain, whole=True)
     figures = dict(part.figures)
     figures |= {name: part.counts.get(name, 0) for name in CLASSES}
     fatal, doubts = _FATAL[model], []

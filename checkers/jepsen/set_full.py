@@ -16,44 +16,45 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from checkers.columns.batches import ints
-from checkers.columns.codes import UNSUPPORTED, Ints
-from checkers.columns.rows import COLUMNS, OBJECT, column, flat, key_at, lists_of
-from checkers.columns.spans import spread
+from checkers.columns.batches import (
+    COLUMNS,
+    OBJECT,
+    SMALL,
+    WIDE,
+    column,
+    first_flagged,
+    flat,
+    flat_schema,
+    ints,
+    key_at,
+    lists_of,
+    unknown_rows,
+)
+from checkers.columns.codes import Ints
+from checkers.columns.dense import spread
 from checkers.engines.api import Engine
 from checkers.engines.exchange import MOST_BUCKETS, buckets_of
-from checkers.engines.flows import BatchFlow, leaves_cores_idle, run_batches, run_flow
+from checkers.engines.flows import BatchFlow, findings_of, leaves_cores_idle, run_batches
 from checkers.explain.conclude import conclude, thing, whose
 from checkers.explain.speaker import Speaker
-from checkers.findings import Finding, Findings, Key, earliest, merged
-from checkers.jepsen.elements import Elements, follow
+from checkers.findings import Finding, Findings, Key, earliest
+from checkers.jepsen.elements import ADD, Elements, follow
 from checkers.jepsen.sets import SetRows, problems_of, read_set_rows
-from checkers.jepsen.shown import ADD
-from checkers.options import CheckOptions
-from checkers.settings import bool_setting
+from checkers.options import CheckOptions, bool_setting
 from checkers.source import Source
 from checkers.verdict import Verdict
 
-_SCHEMA: Final = pa.schema(
-    [
-        *(pa.field(name, pa.int64(), nullable=False) for name in OBJECT),
-        pa.field("share", pa.int64(), nullable=False),
-        pa.field("kind", pa.int8(), nullable=False),
-        pa.field("value", pa.int64(), nullable=False),
-        pa.field("outcome", pa.int8(), nullable=False),
-        pa.field("invoke", pa.int64(), nullable=False),
-        pa.field("complete", pa.int64(), nullable=False),
-        pa.field("began", pa.int64(), nullable=False),
-        pa.field("ended", pa.int64(), nullable=False),
-        pa.field("items", pa.list_(pa.int64())),
-    ]
+_SCHEMA: Final = flat_schema(
+    (*OBJECT, "share", "value", "invoke", "complete", "began", "ended"),
+    kind=SMALL,
+    outcome=SMALL,
+    items=pa.list_(WIDE),
 )
 """One row an add, or a successful read with what it shows of a share; `began` and `ended` in ns (0 where no times are
 stated)."""
@@ -62,10 +63,10 @@ _ITEMS_PER_SHARE: Final = 1 << 21
 """Elements that reads show of one share, as far as reads show enough of them: each share takes a row of each read."""
 
 _LEAST_SHOWN: Final = 8
-"""A share has so many elements for each read on average."""
+"""Elements that a share has for each read on average, at least."""
 
-_MOST_TOLD: Final = 1_000
-"""So many sets are counted; more sets than that are work for many tasks each by itself."""
+_MOST_SETS: Final = 1_000
+"""Sets that are counted; more sets than that are work for many tasks each by itself."""
 
 _KEPT: Final = "kept:"
 """Figures of this name and a set's address say in how many shares the set has elements that stay."""
@@ -78,7 +79,7 @@ _LATENCIES: Final = (0.0, 0.5, 0.95, 0.99, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class SetFullFlow:
-    """See `Flow`: all operations on a set meet, or of each of so many shares of its elements."""
+    """See `Flow`: all operations on a set meet, or all of a share of its elements, where there are several `shares`."""
 
     explain: int
     shares: int = 1
@@ -98,15 +99,7 @@ class SetFullFlow:
         columns |= {"invoke": operations.invoke[of], "complete": operations.complete[of]}
         columns |= {"began": began, "ended": ended, "items": items, "share": share}
         odd = np.concatenate((operations.invoke[mops.of[found.unknown]], operations.invoke[found.unfit]))
-        if not len(odd):
-            return flat(_SCHEMA, columns)
-        other: dict[str, Any] = {field.name: np.zeros(len(odd), np.int64) for field in _SCHEMA}
-        other |= {
-            "kind": np.full(len(odd), UNSUPPORTED),
-            "invoke": odd,
-            "items": pa.nulls(len(odd), pa.list_(pa.int64())),
-        }
-        return pa.concat_batches([flat(_SCHEMA, columns), flat(_SCHEMA, other)])
+        return pa.concat_batches([flat(_SCHEMA, columns), unknown_rows(_SCHEMA, odd)])
 
     def _shared(self, found: SetRows) -> tuple[Ints, Ints, pa.ListArray]:
         """The micro-operations of each share, in order of shares: adds once, reads in all with their elements there."""
@@ -134,11 +127,8 @@ class SetFullFlow:
             return Findings(unsupported=problems)
         elements = follow(rows)
         part = _part(rows, elements, self.explain)
-        return (
-            part
-            if self.shares == 1
-            else msgspec.structs.replace(part, figures=part.figures | _kept_sets(rows, elements))
-        )
+        sets = _kept_sets(rows, elements) if self.shares > 1 else {}
+        return msgspec.structs.replace(part, figures=part.figures | sets)
 
 
 def _part(rows: pa.Table, elements: Elements, explain: int) -> Findings:
@@ -147,9 +137,7 @@ def _part(rows: pa.Table, elements: Elements, explain: int) -> Findings:
     kept: list[Finding] = []
     begun = column(rows, "invoke")[elements.place]
     for name, flag in flags.items():
-        found = np.flatnonzero(flag)
-        for i in found[np.argsort(begun[found], kind="stable")][:explain].tolist():
-            kept.append(_finding(rows, elements, name, i))
+        kept += [_finding(rows, elements, name, i) for i in first_flagged(flag, begun, explain)]
     unstable = elements.objects - len(np.unique(elements.object[stable]))
     figures = {
         "attempts": len(stable),
@@ -184,7 +172,7 @@ def _index(rows: pa.Table, row: int) -> int:
 
 
 def _histogram(name: str, latency: Ints) -> dict[str, int]:
-    """How many latencies need so many bits, in ns: parts of it can be added up."""
+    """How many latencies (ns) there are by the bits that they take: parts of it can be added up."""
     bits = np.ceil(np.log2(latency.astype(np.float64) + 1)).astype(np.int64)
     found, counts = np.unique(bits, return_counts=True)
     return {f"{name}:{bit}": count for bit, count in zip(found.tolist(), counts.tolist(), strict=True)}
@@ -233,36 +221,36 @@ def size_of(batch: pa.RecordBatch) -> _Size | None:
     found = read_set_rows(batch)
     rows = np.concatenate((found.adds, found.reads))
     sets = np.unique(np.stack([part[rows] for part in found.mops.address], axis=1), axis=0)
-    if len(sets) > _MOST_TOLD:
+    if len(sets) > _MOST_SETS:
         return None
     shown = found.mops.list_stop[found.reads] - found.mops.list_start[found.reads]
     keys = frozenset(map(Key.of, sets))
     return _Size(keys, len(found.adds), len(found.reads), int(shown.sum()))
 
 
-def total_size(told: list[_Size | None]) -> _Size | None:
+def total_size(sizes: list[_Size | None]) -> _Size | None:
     """What several parts of a history say together."""
-    known = [size for size in told if size is not None]
+    known = [size for size in sizes if size is not None]
     sets = frozenset[Key]().union(*(size.sets for size in known))
-    if len(known) < len(told) or len(sets) > _MOST_TOLD:
+    if len(known) < len(sizes) or len(sets) > _MOST_SETS:
         return None
     adds, reads = sum(size.adds for size in known), sum(size.reads for size in known)
     return _Size(sets, adds, reads, sum(size.shown for size in known))
 
 
 def shares_of(reads: int, shown: int) -> int:
-    """Into how many shares sets fall whose reads show so many elements."""
+    """Into how many shares sets fall whose reads show `shown` elements in all."""
     return max(1, min(-(-shown // _ITEMS_PER_SHARE), shown // (_LEAST_SHOWN * max(1, reads)), MOST_BUCKETS))
 
 
 def _all_parts(source: Source, engine: Engine, explain: int) -> Findings:
     """What there is to say of all sets, of large ones share by share."""
-    flow, combine = SetFullFlow(explain), partial(merged, explain=explain)
+    flow = SetFullFlow(explain)
     size = run_batches(engine, source, _SIZES) if leaves_cores_idle(engine, source, flow) else None
     shares = shares_of(size.reads, size.shown) if size is not None else 1
     if size is None or shares == 1:
-        return run_flow(engine, source, flow, combine)
-    part = run_flow(engine, source, replace(flow, shares=shares), combine, least_buckets=shares)
+        return findings_of(engine, source, flow, explain)
+    part = findings_of(engine, source, replace(flow, shares=shares), explain, least_buckets=shares)
     kept = sum(name.startswith(_KEPT) for name in part.figures)
     figures = {name: figure for name, figure in part.figures.items() if not name.startswith(_KEPT)}
     sets = {"objects": len(size.sets), "objects_without_stable": len(size.sets) - kept}

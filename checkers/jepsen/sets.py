@@ -8,54 +8,48 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
-from checkers.columns.batches import Bools
-from checkers.columns.codes import OK, UNSUPPORTED, Ints, unsupported
-from checkers.columns.projection import places_of
-from checkers.columns.rows import (
+from checkers.columns.batches import (
     COLUMNS,
     OBJECT,
+    SMALL,
+    WIDE,
+    Bools,
     ClientMops,
     Operations,
     column,
     flat,
+    flat_schema,
     group_starts,
     key_at,
     read_mops,
     read_operations,
+    unknown_rows,
 )
-from checkers.columns.spans import spread
+from checkers.columns.codes import OK, UNSUPPORTED, Ints, unsupported
+from checkers.columns.dense import spread
+from checkers.columns.projection import places_of
 from checkers.engines.api import Engine
-from checkers.engines.flows import BatchFlow, leaves_cores_idle, run_batches, run_flow
+from checkers.engines.flows import BatchFlow, findings_of, leaves_cores_idle, run_batches
 from checkers.explain.conclude import conclude, thing, who, whose
 from checkers.explain.speaker import Speaker
-from checkers.findings import Finding, Findings, Key, earliest, merged
-from checkers.jepsen.shown import ADD, READ
+from checkers.findings import Finding, Findings, Key, earliest
+from checkers.jepsen.elements import ADD, READ
 from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.verdict import Verdict
 
 ITEM = 2
 
-_MOST_TOLD: Final = 1_000
-"""Tasks are told of the final reads of so many sets; more sets than that are work for many tasks each by itself."""
+_MOST_SETS: Final = 1_000
+"""Sets of whose final reads tasks are told; more sets than that are work for many tasks each by itself."""
 
-SCHEMA: Final = pa.schema(
-    [
-        *(pa.field(name, pa.int64(), nullable=False) for name in OBJECT),
-        pa.field("kind", pa.int8(), nullable=False),
-        pa.field("value", pa.int64(), nullable=False),
-        pa.field("outcome", pa.int8(), nullable=False),
-        pa.field("invoke", pa.int64(), nullable=False),
-        pa.field("complete", pa.int64(), nullable=False),
-    ]
-)
+SCHEMA: Final = flat_schema(OBJECT, kind=SMALL, value=WIDE, outcome=SMALL, invoke=WIDE, complete=WIDE)
 """One row an add, a read (`outcome` 1 if it returned nil) or an element of a read."""
 
 PROBLEM: Final = "this is neither an add of one element nor a read of a list of elements"
@@ -87,8 +81,7 @@ def read_set_rows(batch: pa.RecordBatch) -> SetRows:
         nil_items = np.concatenate(([0], np.cumsum(mops.nil_item)))
         unknown |= reads & mops.listed & (nil_items[mops.list_stop] > nil_items[mops.list_start])
     unknown |= adds & mops.nil
-    null = batch.column("mops").is_null().to_numpy(zero_copy_only=False)[operations.row]
-    unfit = np.flatnonzero(null & ~((operations.outcome != OK) & operations.named(("read", "r"))))
+    unfit = np.flatnonzero(operations.unfit & ~((operations.outcome != OK) & operations.named(("read", "r"))))
     return SetRows(
         operations,
         mops,
@@ -201,21 +194,21 @@ def finals_of(batch: pa.RecordBatch) -> Finals | None:
     kept = flat_rows.filter(pa.array(np.isin(column(flat_rows, "kind"), (ADD, READ))))
     rows = pa.Table.from_batches([kept]).sort_by([(name, "ascending") for name in OBJECT])
     starts = group_starts([column(rows, name) for name in OBJECT])
-    if len(starts) > _MOST_TOLD:
+    if len(starts) > _MOST_SETS:
         return None
     reads = zip(*(part.tolist() for part in _finals_in(rows, starts)), strict=True)
     return {key_at(rows, int(start)): FinalRead(*read) for start, read in zip(starts, reads, strict=True)}
 
 
-def latest(told: list[Finals | None]) -> Finals | None:
+def latest(parts: list[Finals | None]) -> Finals | None:
     """The final reads of several parts of a history as those of all."""
     finals: dict[Key, FinalRead] = {}
-    for part in told:
+    for part in parts:
         if part is None:
             return None
         for key, read in part.items():
             finals[key] = max(finals.get(key, read), read)
-    return finals if len(finals) <= _MOST_TOLD else None
+    return finals if len(finals) <= _MOST_SETS else None
 
 
 def _last_reads(found: SetRows) -> Ints:
@@ -238,13 +231,7 @@ def _flat_rows(found: SetRows, rows: Ints, kind: Any, value: Ints) -> pa.RecordB
     columns: dict[str, Any] = {name: part[rows] for name, part in zip(OBJECT, mops.address, strict=True)}
     columns |= {"kind": kind, "value": value, "outcome": outcome}
     columns |= {"invoke": operations.invoke[of], "complete": operations.complete[of]}
-    batch = flat(SCHEMA, columns)
-    if not len(found.unfit):
-        return batch
-    zeros = np.zeros(len(found.unfit), np.int64)
-    odd = dict.fromkeys((*OBJECT, "value", "outcome"), zeros) | {"kind": np.full(len(zeros), UNSUPPORTED)}
-    odd |= {"invoke": operations.invoke[found.unfit], "complete": operations.complete[found.unfit]}
-    return pa.concat_batches([batch, flat(SCHEMA, odd)])
+    return pa.concat_batches([flat(SCHEMA, columns), unknown_rows(SCHEMA, operations.invoke[found.unfit])])
 
 
 def _judge_objects(table: pa.Table, starts: Ints, finals: _Finals, explain: int) -> Findings:
@@ -297,12 +284,12 @@ _FINALS: Final = BatchFlow(COLUMNS, finals_of, latest)
 
 def judge_set(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     """The final read holds every acknowledged element and nothing that nobody tried to add."""
-    flow, combine = SetFlow(options.explain), partial(merged, explain=options.explain)
+    explain, flow = options.explain, SetFlow(options.explain)
     finals = run_batches(engine, source, _FINALS) if leaves_cores_idle(engine, source, flow) else None
     if finals is None:
-        part = run_flow(engine, source, flow, combine)
+        part = findings_of(engine, source, flow, explain)
     else:
-        part = run_flow(engine, source, ElementFlow(options.explain, finals), combine)
+        part = findings_of(engine, source, ElementFlow(explain, finals), explain)
         sets = {"objects": len(finals), "unread": sum(read.silent for read in finals.values())}
         part = replace(part, figures=part.figures | sets) if finals else part
     doubts: tuple[str, ...] = ()

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from checkers.columns.codes import FAIL, OK, UNSUPPORTED, Ints, unsupported
-from checkers.columns.rows import (
+from checkers.columns.batches import (
     COLUMNS,
+    SMALL,
     ClientMops,
     Operations,
     column,
+    first_flagged,
     flat,
-    group_starts,
+    flat_schema,
+    groups_of,
     read_mops,
     read_operations,
 )
+from checkers.columns.codes import FAIL, OK, UNSUPPORTED, Ints, unsupported
 from checkers.engines.api import Engine
-from checkers.engines.flows import run_flow
+from checkers.engines.flows import findings_of
 from checkers.explain.conclude import conclude, who
 from checkers.explain.speaker import Speaker, listed
-from checkers.findings import NO_KEY, Finding, Findings, Key, earliest, merged
+from checkers.findings import NO_KEY, Finding, Findings, Key, earliest
 from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.verdict import Verdict
@@ -36,15 +38,7 @@ DUPLICATE: Final = "duplicate-id"
 
 _EMPTY: Final = "{}"
 
-_SCHEMA: Final = pa.schema(
-    [
-        pa.field("kind", pa.int8(), nullable=False),
-        pa.field("partition", pa.int64(), nullable=False),
-        pa.field("value", pa.int64(), nullable=False),
-        pa.field("text", pa.string()),
-        pa.field("invoke", pa.int64(), nullable=False),
-    ]
-)
+_SCHEMA: Final = flat_schema(("partition", "value", "invoke"), kind=SMALL, text=pa.string())
 """One row a `generate`; ids that are no scalars are in `text`, as JSON. Several keys may give the same id."""
 
 
@@ -79,11 +73,9 @@ class UniqueIdsFlow:
             "invoke": operations.invoke[mops.of[first]],
         }
         rows = flat(_SCHEMA, columns)
-        null = batch.column("mops").is_null().to_numpy(zero_copy_only=False)[operations.row]
-        empty = np.flatnonzero(~null & (sizes == 0) & operations.named(("generate",)))
-        return pa.concat_batches(
-            [rows, _empty(operations, empty), _structured(batch, operations, np.flatnonzero(null))]
-        )
+        empty = np.flatnonzero(~operations.unfit & (sizes == 0) & operations.named(("generate",)))
+        unfit = np.flatnonzero(operations.unfit)
+        return pa.concat_batches([rows, _empty(operations, empty), _structured(batch, operations, unfit)])
 
     def judge(self, rows: pa.Table) -> Findings:
         kind, invoke = column(rows, "kind"), column(rows, "invoke")
@@ -93,11 +85,11 @@ class UniqueIdsFlow:
             return Findings(unsupported=problems)
         text = rows.column("text").combine_chunks()
         codes = text.dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False)
-        starts = group_starts([partition, value, codes, kind])
-        sizes = np.diff(np.append(starts, len(kind)))
-        twice = np.flatnonzero((sizes > 1) & (kind[starts] == GENERATE))
+        starts, sizes, _ = groups_of([partition, value, codes, kind])
+        twice = (sizes > 1) & (kind[starts] == GENERATE)
+        second = invoke[np.minimum(starts + 1, len(kind) - 1)]
         kept = []
-        for group in twice[np.argsort(invoke[starts[twice] + 1], kind="stable")][: self.explain].tolist():
+        for group in first_flagged(twice, second, self.explain):
             begin = int(starts[group])
             ops = tuple(invoke[begin : begin + min(int(sizes[group]), 4)].tolist())
             facts = {"id": int(value[begin]), "text": text[begin].as_py(), "times": int(sizes[group])}
@@ -108,7 +100,7 @@ class UniqueIdsFlow:
         lowest = {"id": int(numbers.min())} if len(numbers) else {}
         highest = {"id": int(numbers.max())} if len(numbers) else {}
         figures = {"attempts": len(kind), "acknowledged": int(acknowledged.sum())}
-        counts = {DUPLICATE: len(twice)}
+        counts = {DUPLICATE: int(twice.sum())}
         return Findings(
             len(kind),
             counts=counts,
@@ -159,7 +151,7 @@ def _structured(batch: pa.RecordBatch, operations: Operations, which: Ints) -> p
 def judge_unique_ids(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     """Every acknowledged id is unique; the verdict's details give the range of the integers among them."""
     flow = UniqueIdsFlow(len(source.dictionary), options.explain)
-    part = run_flow(engine, source, flow, partial(merged, explain=options.explain))
+    part = findings_of(engine, source, flow, options.explain)
     details = {"range": [part.lowest["id"], part.highest["id"]]} if part.lowest else {}
     few = part.figures.get("acknowledged", 0) < 2
     doubts = ("Fewer than two ids were given out, so nothing was compared.",) if few else ()

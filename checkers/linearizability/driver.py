@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from checkers.columns.codes import Ints
-from checkers.linearizability.cursor import DONE, PAUSED, STORE_FULL, next_key
-from checkers.linearizability.frontier import ConfigSet, grown
-from checkers.linearizability.registers.zones import INVALID, UNDECIDED, VALID
+from checkers.columns.codes import Bools, Codes, Ints
+from checkers.linearizability.configurations import ConfigSet, grown
+from checkers.linearizability.search_loop import DONE, PAUSED, STORE_FULL, next_key
+
+VALID: Final = 0
+INVALID: Final = 1
+UNDECIDED: Final = 2
 
 MOST_SLOTS: Final = 4096
 """A key with more operations open at once is not searched."""
@@ -50,7 +52,7 @@ class SearchAnswers:
     """`answers[k]` is VALID, INVALID or UNDECIDED (out of budget); `stuck[k]` is the row of the given columns whose
     completion refutes key k, or where the search was when it stopped; `why` says which budget ran out first."""
 
-    answers: npt.NDArray[np.uint8]
+    answers: Codes
     stuck: Ints
     why: str | None = None
 
@@ -63,13 +65,14 @@ class SearchRun(Protocol):
 
     @property
     def cursor(self) -> Any:
-        """Where it is: a record of `cursor.CURSOR`."""
+        """Where it is: a record of `search_loop.CURSOR`."""
 
     def go_on(self, work: int, stuck: Ints) -> int:
-        """Do so much work; DONE, or why it ended before (`cursor`). `stuck[k]` becomes the row that refutes key k."""
+        """Do so much work; DONE, or why it ended before (`search_loop`). `stuck[k]` becomes the row that refutes key
+        k."""
 
     def make_room(self, answer: int, memory_bytes: int) -> bool:
-        """After FULL or STORE_FULL: room for more in so many bytes; False if it takes more."""
+        """After FULL or STORE_FULL: make room for more in `memory_bytes`; False if it takes more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +146,7 @@ def _driven(run: SearchRun, keys: int, budget: Budget, stuck: Ints, turn: _Turn)
     return Driven(left, why)
 
 
-def told(stuck: Ints, order: Ints, driven: Driven) -> SearchAnswers:
+def answers_of(stuck: Ints, order: Ints, driven: Driven) -> SearchAnswers:
     """The answers for each key; `stuck` also gets the rows where searches were that are left."""
     answers = np.where(stuck >= 0, np.uint8(INVALID), np.uint8(VALID))
     for key, place in driven.left.items():
@@ -154,7 +157,7 @@ def told(stuck: Ints, order: Ints, driven: Driven) -> SearchAnswers:
 
 
 def widths(keys: int, key: Ints, begin: Ints, end: Ints) -> Ints:
-    """The most operations open at once in each of so many keys; each has a key, a first and a last event."""
+    """The most operations open at once in each of `keys` keys; operations have a key, a first and a last event."""
     events, steps = np.concatenate((begin, end)), np.repeat(np.array([1, -1]), len(begin))
     of = np.concatenate((key, key))
     order = np.lexsort((-steps, events, of))
@@ -164,12 +167,12 @@ def widths(keys: int, key: Ints, begin: Ints, end: Ints) -> Ints:
     return most
 
 
-def narrow(most: Ints) -> npt.NDArray[np.bool_]:
+def narrow(most: Ints) -> Bools:
     """The keys that can be searched, by the most operations that each has open at once."""
     return most <= MOST_SLOTS
 
 
-def with_wide(found: SearchAnswers, searched: npt.NDArray[np.bool_], most: Ints, what: str) -> SearchAnswers:
+def with_wide(found: SearchAnswers, searched: Bools, most: Ints, what: str) -> SearchAnswers:
     """The answers for all keys, where only some were searched (`narrow`): the others are undecided."""
     answers, stuck = np.full(len(most), UNDECIDED, np.uint8), np.full(len(most), -1)
     answers[searched], stuck[searched] = found.answers, found.stuck
@@ -178,7 +181,7 @@ def with_wide(found: SearchAnswers, searched: npt.NDArray[np.bool_], most: Ints,
 
 
 def slots_for(most_open: int) -> int:
-    """Slots for so many operations open at once: whole words of 64."""
+    """Slots for `most_open` operations open at once: whole words of 64."""
     return max(64, -(-most_open // 64) * 64)
 
 

@@ -62,21 +62,21 @@ class ExampleGroup:
 
 
 def groups() -> tuple[ExampleGroup, ...]:
-    """The index."""
+    """The groups of the index, in its order."""
     index = tomllib.loads((EXAMPLES / "index.toml").read_text())
-    return tuple(_group(told) for told in index["group"])
+    return tuple(_group(entry) for entry in index["group"])
 
 
-def _group(told: dict[str, Any]) -> ExampleGroup:
-    models = tuple(told["models"])
+def _group(group: dict[str, Any]) -> ExampleGroup:
+    models = tuple(group["models"])
     examples = []
-    for entry in told.get("anomaly", ()):
+    for entry in group.get("anomaly", ()):
         model = entry.get("model", models[0])
         lists: dict[str, Any] = {name: tuple(entry.get(name, ())) for name in ("also", "settings")}
         file = entry.get("file", f"{model}/{entry['name']}.edn")
         known = {name: entry[name] for name in ("rules_out", "consistency") if name in entry}
         examples.append(Example(entry["name"], model, file, entry["meaning"], **known, **lists))
-    return ExampleGroup(told["title"], models, told["words"], tuple(examples))
+    return ExampleGroup(group["title"], models, group["words"], tuple(examples))
 
 
 def open_example(path: Path) -> Source:

@@ -24,8 +24,8 @@ _ROWS_PER_GROUP: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class TransactionShape:
-    """Transactions of `size` micro-operations, half of them reads (which come first); `lag` makes reads show what was
-    written up to so many transactions ago (0: the newest). One anomaly: a read of an unwritten value, of a failed
+    """Transactions of `size` micro-operations, half of them reads (which come first); `lag` is how many transactions
+    ago what reads show was written at most (0: the newest). One anomaly: a read of an unwritten value, of a failed
     transaction's, of half a transaction, or of what a transaction's own past had replaced."""
 
     transactions: int
@@ -58,40 +58,40 @@ def transactions(shape: TransactionShape) -> Transactions:
     sizes = np.concatenate(([shape.keys], np.full(count, shape.size)))
     session = np.concatenate(([0], 1 + random.integers(0, shape.sessions, count)))
     _fill_reads(shape.size, key, write, value, np.zeros(shape.keys, np.int64))
-    told = Transactions(sizes, session, np.zeros(count + 1, np.bool_), write, key, value)
-    return told if shape.anomaly == "none" else _injected(shape, told)
+    made = Transactions(sizes, session, np.zeros(count + 1, np.bool_), write, key, value)
+    return made if shape.anomaly == "none" else _injected(shape, made)
 
 
-def _appended(told: Transactions, more: list[tuple[int, bool, list[tuple[bool, int, int]]]]) -> Transactions:
+def _appended(made: Transactions, more: list[tuple[int, bool, list[tuple[bool, int, int]]]]) -> Transactions:
     """With further transactions (session, failed, micro-operations) at the end."""
     mops = [mop for _, _, inside in more for mop in inside]
     extra: list[npt.NDArray[np.int64]] = [np.array([mop[i] for mop in mops], np.int64) for i in range(3)]
     return Transactions(
-        np.append(told.sizes, [len(inside) for _, _, inside in more]),
-        np.append(told.session, [session for session, _, _ in more]),
-        np.append(told.failed, [failed for _, failed, _ in more]),
-        np.append(told.write, extra[0].astype(np.bool_)),
-        np.append(told.key, extra[1]),
-        np.append(told.value, extra[2]),
+        np.append(made.sizes, [len(inside) for _, _, inside in more]),
+        np.append(made.session, [session for session, _, _ in more]),
+        np.append(made.failed, [failed for _, failed, _ in more]),
+        np.append(made.write, extra[0].astype(np.bool_)),
+        np.append(made.key, extra[1]),
+        np.append(made.value, extra[2]),
     )
 
 
-def _injected(shape: TransactionShape, told: Transactions) -> Transactions:
+def _injected(shape: TransactionShape, made: Transactions) -> Transactions:
     """A few transactions of new keys and sessions at the end that break one rule and no weaker one."""
-    new, base = shape.keys, 10 * len(told.key)
+    new, base = shape.keys, 10 * len(made.key)
     session = shape.sessions + 1
     first = (session, False, [(True, new, base + 1), (True, new + 1, base + 2)])
     if shape.anomaly == "ThinAirRead":
-        return _appended(told, [(session, False, [(False, new, base)])])
+        return _appended(made, [(session, False, [(False, new, base)])])
     if shape.anomaly == "AbortedRead":
-        return _appended(told, [(session, True, first[2]), (session + 1, False, [(False, new, base + 1)])])
+        return _appended(made, [(session, True, first[2]), (session + 1, False, [(False, new, base + 1)])])
     second = (session, False, [(True, new, base + 3), (True, new + 1, base + 4)])
     if shape.anomaly == "fractured":
         third = [(False, new, base + 1), (False, new + 1, base + 4)]
-        return _appended(told, [first, second, (session + 1, False, third)])
+        return _appended(made, [first, second, (session + 1, False, third)])
     relay = (session + 1, False, [(False, new, base + 3), (True, new + 2, base + 5)])
     late = (session + 2, False, [(False, new + 2, base + 5), (False, new + 1, base + 2)])
-    return _appended(told, [first, second, relay, late])
+    return _appended(made, [first, second, relay, late])
 
 
 def write_transaction_history(shape: TransactionShape, path: Path) -> None:

@@ -41,7 +41,7 @@ class AtomicStore:
         self.shape, self.random, self.count = shape, random, 0
         self.values: dict[int, int] = {}
         self.items: list[int] = []
-        self._model = _MODELS[model]
+        self._model = MODELS[model]
         self._model.begin(self)
 
     def next(self) -> tuple[str, tuple[Mop, ...], Any]:
@@ -83,9 +83,9 @@ def history(model: str, shape: Shape, seed: int) -> list[Op]:
 
 
 def stream(model: str, shape: Shape, seed: int) -> Iterator[Op]:
-    """The same, one after the other; memory is bounded by what the store holds."""
-    if model not in _MODELS:
-        raise UserError(f"There is no generator for the model {model!r}; there is one for {', '.join(_MODELS)}.")
+    """The events of a valid history of the model, one after the other; memory is bounded by what the store holds."""
+    if model not in MODELS:
+        raise UserError(f"There is no generator for the model {model!r}; there is one for {', '.join(MODELS)}.")
     random, place = Random(seed), count()
     for event in _unplaced(model, AtomicStore(model, shape, random), random):
         yield _placed(event, next(place))
@@ -108,7 +108,7 @@ def _unplaced(model: str, store: AtomicStore, random: Random) -> Iterator[Op]:
             yield done
             fate = running.pop(process).fate
             free.append(process + clients if fate == "info" else process)
-    for f, mops in _MODELS[model].last(store):
+    for f, mops in MODELS[model].last(store):
         for process in sorted(free):
             last = _RunningOp(Op("invoke", process, f, mops, phase="final"), "ok", True)
             yield last.op
@@ -273,7 +273,7 @@ def _read_all(store: AtomicStore) -> list[tuple[str, tuple[Mop, ...]]]:
 
 _SETS: Final = Model(_nothing, _set_next, _set_effect, _final_read)
 _QUEUES: Final = Model(_nothing, _queue_next, _queue_effect, _drain)
-_MODELS: Final = {
+MODELS: Final = {
     "bank": Model(_bank_begin, _bank_next, _bank_effect, _no_last),
     "set": _SETS,
     "set-full": _SETS,
@@ -284,5 +284,3 @@ _MODELS: Final = {
     "unique-ids": Model(_nothing, _ids_next, _ids_effect, _no_last),
     "convergence": Model(_nothing, _register_next, _register_effect, _read_all),
 }
-
-MODELS: Final = tuple(_MODELS)

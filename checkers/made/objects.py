@@ -173,7 +173,7 @@ def _string_effect(store: _Store, mops: tuple[Mop, ...]) -> tuple[Mop, ...]:
 _Next = Callable[[_Store, int], tuple[str, tuple[Mop, ...]]]
 _Effect = Callable[[_Store, tuple[Mop, ...]], tuple[Mop, ...] | None]
 
-_MODELS: Final[dict[str, tuple[_Next, _Effect]]] = {
+MODELS: Final[dict[str, tuple[_Next, _Effect]]] = {
     "register": (_register_next, _cells_effect),
     "cas-register": (_register_next, _cells_effect),
     "multi-register": (_rows_next, _cells_effect),
@@ -183,8 +183,6 @@ _MODELS: Final[dict[str, tuple[_Next, _Effect]]] = {
     "lin-set": (_set_next, _set_effect),
     "kv-append": (_string_next, _string_effect),
 }
-
-MODELS: Final = tuple(_MODELS)
 
 
 @dataclass(slots=True)
@@ -197,8 +195,8 @@ class _RunningCall:
 
 def object_source(shape: ObjectShape) -> Source:
     """The history as the checkers read it; raises UserError for a model that has no generator."""
-    if shape.model not in _MODELS:
-        raise UserError(f"There is no generator for the model {shape.model!r}; there is one for {', '.join(_MODELS)}.")
+    if shape.model not in MODELS:
+        raise UserError(f"There is no generator for the model {shape.model!r}; there is one for {', '.join(MODELS)}.")
     texts: dict[str, int] = {}
     table = to_table(object_events(shape, texts))
     return Source(Path("synthetic"), "journal", table.num_rows, table=table, dictionary=tuple(texts))
@@ -208,7 +206,7 @@ def object_events(shape: ObjectShape, texts: dict[str, int]) -> Iterator[Op]:
     """The events in order; `texts` interns strings by their number, and takes those that the history has besides."""
     store, place = _Store(shape, Random(shape.seed), texts=texts), count()
     random = store.random
-    following, effect = _MODELS[shape.model]
+    following, effect = MODELS[shape.model]
     free, running, begun = list(range(shape.clients)), list[_RunningCall](), 0
     while begun < shape.operations or running:
         if free and begun < shape.operations and (not running or random.random() < 0.5):

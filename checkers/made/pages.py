@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from checkers.columns.batches import decoded, history_batch, mops_array
 from checkers.made.registers import processes
-from harness.history.columns import MOP, SCHEMA
-from harness.history.parts import schema
 from harness.history.table import write_batches
 
 Anomaly: TypeAlias = Literal["none", "torn-read", "non-monotonic-read"]
@@ -103,21 +102,13 @@ def _inject(shape: PageShape, batch: _PageBatch, first: int) -> None:
 def _mops(shape: PageShape, batch: _PageBatch) -> pa.Array:
     op, row = np.nonzero(batch.touched)
     value = batch.value[op, row]
-    zeros = np.zeros(len(op), np.int32)
-    kind = pa.DictionaryArray.from_arrays(pa.array(batch.write[op].astype(np.int8)), pa.array(("r", "w")))
-    fields: dict[str, Any] = {
-        "f": kind.cast(pa.string()),
-        "table": pa.array(zeros),
+    fields = {
+        "f": decoded(batch.write[op].astype(np.int8), ("r", "w")),
         "partition": pa.array(batch.partition[op]),
         "row": pa.array(row.astype(np.int64)),
-        "column": pa.array(zeros),
         "value": pa.array(value, mask=value == 0),
-        "expected": pa.nulls(len(op), pa.int64()),
-        "values": pa.nulls(len(op), pa.list_(pa.int64())),
     }
-    structs = pa.StructArray.from_arrays([fields[field.name] for field in MOP], fields=list(MOP))
-    offsets = np.concatenate(([0], np.cumsum(batch.touched.sum(axis=1)))).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), structs, type=pa.list_(MOP))
+    return mops_array(np.concatenate(([0], np.cumsum(batch.touched.sum(axis=1)))), fields)
 
 
 def _record_batch(shape: PageShape, batch: _PageBatch, first: int, lost: Ints) -> pa.RecordBatch:
@@ -125,8 +116,6 @@ def _record_batch(shape: PageShape, batch: _PageBatch, first: int, lost: Ints) -
     op = np.arange(first, first + count)
     invoke = op // shape.clients * 2 * shape.clients + op % shape.clients
     complete = invoke + shape.clients
-    kinds = pa.DictionaryArray.from_arrays(pa.array(batch.info.astype(np.int8)), pa.array(("ok", "info")))
-    names = pa.DictionaryArray.from_arrays(pa.array(batch.write.astype(np.int8)), pa.array(("read", "write")))
     unstamped = batch.info | ~batch.write if shape.stamped else np.ones(count, np.bool_)
     known: dict[str, Any] = {
         "op": pa.array(op),
@@ -134,17 +123,16 @@ def _record_batch(shape: PageShape, batch: _PageBatch, first: int, lost: Ints) -
         "complete_index": pa.array(complete, mask=batch.info),
         "invoke_time": pa.array(invoke * _TICK_NS),
         "complete_time": pa.array(complete * _TICK_NS, mask=batch.info),
-        "type": kinds.cast(pa.string()),
+        "type": decoded(batch.info.astype(np.int8), ("ok", "info")),
         "process": pa.array(processes(op, batch.info, lost)),
-        "f": names.cast(pa.string()),
+        "f": decoded(batch.write.astype(np.int8), ("read", "write")),
         "mops": _mops(shape, batch),
         "served_ts": pa.array(op, mask=unstamped),
     }
     if shape.quorum:
         known["write_ts"] = pa.array(op, mask=~batch.write)
         known |= {name: pa.array([text] * count) for name, text in (("mode", "QUORUM"), ("replication", "dc1:3"))}
-    arrays = [known.get(field.name, pa.nulls(count, field.type)) for field in SCHEMA]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema())
+    return history_batch(count, known)
 
 
 def page_batches(shape: PageShape) -> Iterator[pa.RecordBatch]:

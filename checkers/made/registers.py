@@ -15,9 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from checkers.columns.batches import decoded
-from harness.history.columns import MOP, SCHEMA
-from harness.history.parts import schema
+from checkers.columns.batches import decoded, history_batch, mops_array
 from harness.history.table import write_batches
 
 Anomaly: TypeAlias = Literal["none", "stale-read", "read-of-unwritten", "lost-update"]
@@ -116,19 +114,12 @@ def _record_batch(shape: RegisterShape, batch: _RegisterBatch, first: int, lost:
     rows = len(batch.kind)
     invoke, complete = _event_indices(first, rows, shape.clients)
     op = np.arange(first, first + rows)
-    zeros = np.zeros(rows, np.int64)
-    valued = (batch.kind == 0) & (batch.value == 0)
     fields = {
         "f": decoded(batch.kind, _MOP_FS),
-        "table": pa.array(zeros.astype(np.int32)),
         "partition": pa.array(batch.key),
-        "row": pa.array(zeros),
-        "column": pa.array(zeros.astype(np.int32)),
-        "value": pa.array(batch.value, mask=valued),
+        "value": pa.array(batch.value, mask=(batch.kind == 0) & (batch.value == 0)),
         "expected": pa.array(batch.expected, mask=(batch.kind != 2) | (batch.expected == 0)),
-        "values": pa.nulls(rows, pa.list_(pa.int64())),
     }
-    structs = pa.StructArray.from_arrays(list(fields.values()), fields=list(MOP))
     known = {
         "op": pa.array(op),
         "invoke_index": pa.array(invoke),
@@ -138,10 +129,9 @@ def _record_batch(shape: RegisterShape, batch: _RegisterBatch, first: int, lost:
         "type": decoded(batch.info.astype(np.int8), _TYPES),
         "process": pa.array(processes(op, batch.info, lost)),
         "f": decoded(batch.kind, _FS),
-        "mops": pa.ListArray.from_arrays(pa.array(np.arange(rows + 1, dtype=np.int32)), structs, type=pa.list_(MOP)),
+        "mops": mops_array(np.arange(rows + 1), fields),
     }
-    arrays = [known.get(field.name, pa.nulls(rows, field.type)) for field in SCHEMA]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema())
+    return history_batch(rows, known)
 
 
 def register_batches(shape: RegisterShape) -> Iterator[pa.RecordBatch]:

@@ -13,7 +13,7 @@ _CELLS: Final = 3
 _CLIENTS: Final = 4
 _READ: Final = 0.5
 _BACK: Final = 20
-"""A snapshot lies at most so many commits back."""
+"""Commits that a snapshot lies back, at most."""
 
 _FEED: Final = -2
 """The process of a feed's events; negative ones are no clients."""
@@ -68,7 +68,7 @@ def feed_events(table: int, operations: int, info: float, random: Random) -> Ite
     def effect(op: Op) -> Op:
         return op.complete("ok", served_ts=commits.commit(op.mops[0]))
 
-    def told() -> Iterator[Op]:
+    def feed() -> Iterator[Op]:
         random.shuffle(commits.untold)
         for stamp, mop in commits.untold:
             yield Op("info", _FEED, "feed-row", (mop,), session=table, served_ts=stamp)
@@ -78,8 +78,8 @@ def feed_events(table: int, operations: int, info: float, random: Random) -> Ite
     for event in _overlapping(operations, info, random, following, effect):
         yield event
         if random.random() < 0.1:
-            yield from told()
-    yield from told()
+            yield from feed()
+    yield from feed()
 
 
 def _overlapping(

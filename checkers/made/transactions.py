@@ -1,8 +1,8 @@
 """Transactional histories of any size that are strictly serializable by construction, with injected anomalies if asked.
 
 Each worker runs one transaction after the other; a transaction takes effect at a random moment between its invocation
-and its completion, so order of effect, of invocation and of completion all differ. Compiled, and made stretch by
-stretch: between two of them nothing is open, and keys in use go on, so that memory does not grow with the history.
+and its completion, so order of effect, of invocation and of completion all differ. Compiled, and made section by
+section: between two of them nothing is open, and keys in use go on, so that memory does not grow with the history.
 """
 
 from __future__ import annotations
@@ -17,11 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from checkers.columns.batches import decoded
+from checkers.columns.batches import decoded, history_batch, mops_array
 from checkers.compiled import kernel
-from checkers.made.anomalies import INJECTED, InjectedTxn, injected_rows
-from harness.history.columns import MOP, SCHEMA
-from harness.history.parts import schema
+from checkers.made.injection import INJECTED, InjectedTxn, injected_rows
 from harness.history.table import write_batches
 
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -30,7 +28,7 @@ _TICK_NS: Final = 100_000
 _TYPES: Final = ("ok", "info", "fail")
 _ROWS_PER_GROUP: Final = 1 << 16
 
-_STRETCH: Final = 1 << 19
+_SECTION: Final = 1 << 19
 """Transactions that are made together, about 200 bytes each."""
 
 
@@ -53,7 +51,7 @@ class TxnShape:
 
 class _MadeMops(NamedTuple):
     """The micro-operations of transactions: transaction i's are `offsets[i]:offsets[i + 1]`. Keys are numbered within a
-    stretch; the `value` of a read is the number of elements seen, or with registers the last value."""
+    section; the `value` of a read is the number of elements seen, or with registers the last value."""
 
     offsets: Ints
     writes: npt.NDArray[np.bool_]
@@ -62,7 +60,7 @@ class _MadeMops(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """What is done in a stretch, by row in order of invocation; `effect` are the rows in order of effect, `applied`
+    """What is done in a section, by row in order of invocation; `effect` are the rows in order of effect, `applied`
     says which of them take any. `names` are the keys' numbers in the history, and `order` has the values of each key in
     order of effect."""
 
@@ -79,8 +77,8 @@ class _Plan(NamedTuple):
 
 @kernel
 def _choose(mops, uniform, slots, written, per_key):
-    """Micro-operations in order of invocation, on the keys in `slots`, of which so many values were `written`; returns
-    how many keys there are."""
+    """Micro-operations in order of invocation, on the keys in `slots`, of each of which `written` values were written;
+    returns how many keys there are."""
     active = slots.shape[0]
     keys, place = active, 0
     for mop in range(mops.offsets[-1]):
@@ -99,7 +97,7 @@ def _choose(mops, uniform, slots, written, per_key):
 
 @kernel
 def _take_effect(plan, held, per_key):
-    """Apply transactions one by one to keys that hold so many values each; reads get what they see."""
+    """Apply transactions one by one to keys that hold `held` values each; reads get what they see."""
     mops = plan.mops
     for row in plan.effect:
         if not plan.applied[row]:
@@ -122,8 +120,8 @@ def _copy_lists(key, length, order, per_key, values):
             place += 1
 
 
-class _Stretches:
-    """Makes one stretch after the other: the keys in use with what each holds, and how many clients each worker had."""
+class _Sections:
+    """Makes one section after the other: the keys in use with what each holds, and how many clients each worker had."""
 
     def __init__(self, shape: TxnShape) -> None:
         self._shape, self._random = shape, np.random.default_rng(shape.seed)
@@ -136,7 +134,7 @@ class _Stretches:
 
     def __iter__(self) -> Iterator[_Plan]:
         while self._rows < self._shape.transactions:
-            plan = self._plan(min(_STRETCH, self._shape.transactions - self._rows))
+            plan = self._plan(min(_SECTION, self._shape.transactions - self._rows))
             self._rows += len(plan.invoke)
             yield plan
 
@@ -161,7 +159,7 @@ class _Stretches:
         return plan
 
     def _in_use(self, keys: int) -> tuple[Ints, Ints]:
-        """The numbers of so many keys of a stretch, and room for their values, beginning with those that are there."""
+        """The numbers of the keys of a section, and room for their values, beginning with those that are there."""
         fresh = keys - self._shape.active_keys
         names = np.concatenate((self._names, self._keys + np.arange(fresh)))
         self._keys += fresh
@@ -207,7 +205,7 @@ def _lists(shape: TxnShape, key: Ints, seen: Ints, mask: npt.NDArray[np.bool_], 
 
 
 def _batch(shape: TxnShape, plan: _Plan, before: int, first: int, last: int) -> pa.RecordBatch:
-    """Some rows of a stretch, which has so many before it."""
+    """Some rows of a section, which has `before` rows of the history before it."""
     bounds = plan.mops.offsets[first : last + 1]
     begin, end = int(bounds[0]), int(bounds[-1])
     rows, mops = last - first, end - begin
@@ -219,15 +217,13 @@ def _batch(shape: TxnShape, plan: _Plan, before: int, first: int, last: int) -> 
     if not lists:
         held = plan.order[np.maximum(key * shape.writes_per_key + value - 1, 0)]
         value = np.where(writes, value, held)
-    zeros = np.zeros(mops, np.int32)
     values = _lists(shape, key, value, read, plan.order) if lists else pa.nulls(mops, pa.list_(pa.int64()))
-    fields = [
-        decoded(writes.astype(np.int8), ("r", "append" if lists else "w")),
-        *(pa.array(zeros), pa.array(plan.names[key]), pa.array(zeros.astype(np.int64)), pa.array(zeros)),
-        *(pa.array(value, mask=~shown), pa.nulls(mops, pa.int64()), values),
-    ]
-    structs = pa.StructArray.from_arrays(fields, fields=list(MOP))
-    offsets = pa.array((bounds - begin).astype(np.int32))
+    fields = {
+        "f": decoded(writes.astype(np.int8), ("r", "append" if lists else "w")),
+        "partition": pa.array(plan.names[key]),
+        "value": pa.array(value, mask=~shown),
+        "values": values,
+    }
     known: dict[str, Any] = {
         "op": pa.array(before + np.arange(first, last)),
         "invoke_index": pa.array(plan.invoke[first:last]),
@@ -237,10 +233,9 @@ def _batch(shape: TxnShape, plan: _Plan, before: int, first: int, last: int) -> 
         "type": decoded(plan.type[first:last], _TYPES),
         "process": pa.array(plan.process[first:last]),
         "f": decoded(np.zeros(rows, np.int8), ("txn",)),
-        "mops": pa.ListArray.from_arrays(offsets, structs, type=pa.list_(MOP)),
+        "mops": mops_array(bounds - begin, fields),
     }
-    arrays = [known.get(field.name, pa.nulls(rows, field.type)) for field in SCHEMA]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema())
+    return history_batch(rows, known)
 
 
 def _shifted(batch: pa.RecordBatch, events_at: int, events: int, rows_at: int, rows: int) -> pa.RecordBatch:
@@ -267,7 +262,7 @@ def txn_batches(shape: TxnShape) -> Iterator[pa.RecordBatch]:
     template: tuple[InjectedTxn, ...] = INJECTED[shape.model][shape.anomaly] if shape.anomaly else ()
     keys, processes = shape.active_keys + shape.transactions * shape.mops, shape.workers * (shape.transactions + 1)
     at = 2 * shape.transactions
-    for plan in _Stretches(shape):
+    for plan in _Sections(shape):
         rows = len(plan.invoke)
         inside = middle - before if before <= middle < before + rows else 0
         at = int(plan.invoke[inside]) if before + inside == middle else at
@@ -279,5 +274,5 @@ def txn_batches(shape: TxnShape) -> Iterator[pa.RecordBatch]:
 
 
 def write_txn_history(shape: TxnShape, path: Path) -> None:
-    """Write the history as Parquet; memory is bounded by a stretch, a row group and the values of keys in use."""
+    """Write the history as Parquet; memory is bounded by a section, a row group and the values of keys in use."""
     write_batches(txn_batches(shape), path)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from checkers.columns.codes import NEVER, NIL, Ints
+from checkers.columns.codes import NEVER, NIL, Bools, Ints
 from checkers.columns.versions import grouped_order
 from checkers.compiled import kernel, lean, lean_inline
 from checkers.sessions.session_order import Events
@@ -49,20 +49,18 @@ class SessionEdges(NamedTuple):
 
     begin: Ints
     target: Ints
-    helper: npt.NDArray[np.bool_]
+    helper: Bools
 
 
 class _Building(NamedTuple):
-    """The state of building orders, by node: how many session edges into it are left, whether it has found its place,
-    whether what is certainly older is out, whether a cycle passed it, and a node left with an edge into it (-1: none is
-    known), which only cycles ask for; `heap` is scratch."""
+    """The state of building orders, by node."""
 
-    waits: Ints
-    gone: npt.NDArray[np.bool_]
-    ready: npt.NDArray[np.bool_]
-    met: npt.NDArray[np.int8]
-    before: Ints
-    heap: Ints
+    waits: Ints  # session edges into it from nodes without a place
+    gone: Bools  # whether it has found its place in the order
+    ready: Bools  # whether all that is certainly older is gone
+    met: npt.NDArray[np.int8]  # 1 if the search for a cycle passed it
+    before: Ints  # of a group without an order: a node left with a session edge into it, -1: none is known
+    heap: Ints  # scratch of the group at hand: nodes that are ready and wait for no edge, the first `asked` on top
 
 
 def make_nodes(group: Ints, groups: int, settled: Ints, since: Ints, shown: Ints, asked: Ints) -> Nodes:
@@ -232,8 +230,8 @@ class Contradiction(NamedTuple):
     """Nodes that would each have to come before the one listed before them (the first before the last), and why."""
 
     group: int
-    nodes: npt.NDArray[np.int64]
-    reasons: npt.NDArray[np.int64]
+    nodes: Ints
+    reasons: Ints
 
 
 def contradictions(nodes: Nodes, edges: SessionEdges, explain: int) -> tuple[int, list[Contradiction]]:

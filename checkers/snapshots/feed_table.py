@@ -8,9 +8,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from checkers.columns.codes import FAIL, NEVER, NIL, OK, WRITE, Ints
-from checkers.columns.dense import together
+from checkers.columns.dense import spread, together
 from checkers.columns.mops import ADDRESS, Columns, selected
-from checkers.columns.spans import spread
 
 ROW: Final = 2
 MARK: Final = 3
@@ -145,7 +144,7 @@ class FeedTable:
             return []
         at_time = _firsts((self.cell, stamp), self.commits, row)
         earlier = _firsts((self.cell, stamp), row, row)
-        at_time = np.where((at_time < 0) & self._apart(earlier, row), earlier, at_time)
+        at_time = np.where((at_time < 0) & self._differs(earlier, row), earlier, at_time)
         wrong = [(int(r), int(w)) for r, w in zip(row[at_time >= 0], at_time[at_time >= 0], strict=True)]
         row = row[at_time < 0]
         surplus = row[_ranks(self.one_time[row], stamp[row]) >= self._spare(row)]
@@ -160,16 +159,16 @@ class FeedTable:
         spare: Ints = np.searchsorted(keys, number * count + row) - np.searchsorted(keys, number * count)
         return spare
 
-    def _apart(self, earlier: Ints, row: Ints) -> np.ndarray:
+    def _differs(self, earlier: Ints, row: Ints) -> np.ndarray:
         """Which rows tell another value than the earlier ones, and not an element of the same commit, nor one of which
         nobody knows that (see `undecided`)."""
         elements = (self.element[earlier] >= 0) & (self.element[row] >= 0)
         unclear = (self.write[earlier] == -2) | (self.write[row] == -2)
         one_commit = elements & (unclear | (self.one_time[earlier] == self.one_time[row]))
-        apart: np.ndarray = (self.version[earlier] != self.version[row]) & ~one_commit
-        return apart
+        differs: np.ndarray = (self.version[earlier] != self.version[row]) & ~one_commit
+        return differs
 
-    def _told_commits(self) -> tuple[Ints, Ints]:
+    def _commits_by_feeds(self) -> tuple[Ints, Ints]:
         """Commits that only feeds tell the time of, as rows and timestamps: the first row of each, and what else its
         operation appended to the list, told or not."""
         stamp = self.rows["served_ts"]
@@ -191,7 +190,7 @@ class FeedTable:
         """Acknowledged writes, and what another feed told, that a feed ought to have told by its last mark."""
         last = self._last_marks()
         feed, write, at = self._due(last)
-        lacking = ~self._told(feed, write, at)
+        lacking = ~self._has_row(feed, write, at)
         return sorted(zip(write[lacking].tolist(), last[feed[lacking]].tolist(), strict=True))
 
     def untold(self) -> int:
@@ -235,7 +234,7 @@ class FeedTable:
         the feed's events name (all, if none does) above its beginning. It takes time by what is due, not by feeds times
         writes."""
         stamp, table = self.rows["served_ts"], self.rows["table"]
-        told, told_at = self._told_commits()
+        told, told_at = self._commits_by_feeds()
         write, at = np.concatenate((self.commits, told)), np.concatenate((stamp[self.commits], told_at))
         order = np.lexsort((at, table[write]))
         write, at = write[order], at[order]
@@ -260,7 +259,7 @@ class FeedTable:
         of_all, all_tables = np.repeat(unnamed, len(written)), np.tile(written, len(unnamed))
         return np.concatenate((feed[there], of_all)), np.concatenate((table[there], all_tables))
 
-    def _told(self, feed: Ints, write: Ints, at: Ints) -> np.ndarray:
+    def _has_row(self, feed: Ints, write: Ints, at: Ints) -> np.ndarray:
         """Which of the writes have a row of that feed: by cell and timestamp, or else by a value that nobody else wrote
         or that is told without a timestamp."""
         told, stamp = np.flatnonzero(self.is_row), self.rows["served_ts"]
@@ -285,10 +284,10 @@ class FeedTable:
             several[of_any] = np.isin(self.version[of_any], self.version[write[more]])
         return several | (untimed & ((self.write == -2) | (self._highest_before() >= 0)))
 
-    def _among(self, feed: Ints, told: Ints, *names: tuple[Ints, Ints]) -> np.ndarray:
+    def _among(self, feed: Ints, rows: Ints, *names: tuple[Ints, Ints]) -> np.ndarray:
         """Which of some writes' names, each beside those of all rows, are those of a row that their feed told."""
         ids, count = together(
-            [np.concatenate((feed, self.feed[told]))] + [np.concatenate((mine, every[told])) for mine, every in names]
+            [np.concatenate((feed, self.feed[rows]))] + [np.concatenate((mine, every[rows])) for mine, every in names]
         )
         there = np.zeros(count, np.bool_)
         there[ids[len(feed) :]] = True

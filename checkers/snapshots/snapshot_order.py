@@ -10,10 +10,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
-from checkers.columns.codes import NIL, Ints
+from checkers.columns.codes import NIL, Bools, Ints
 from checkers.columns.instances import Instances, record
 from checkers.compiled import kernel, lean
 
@@ -49,10 +46,10 @@ class Snapshots(NamedTuple):
     stamp: Ints
     version: Ints
     until: Ints
-    nobodys: npt.NDArray[np.bool_]
+    nobodys: Bools
     invoke: Ints
     complete: Ints
-    judged: npt.NDArray[np.bool_]
+    judged: Bools
 
 
 @lean
@@ -74,7 +71,7 @@ def _judge_read(snapshots, cell, row, newest, same, other, out):
     if newer and snapshots.invoke[newest] < snapshots.complete[row]:
         record(out, MISSED, snapshots.invoke[row], cell, (row, newest, -1, -1))
         return
-    # Where both stamps are known, `newest` has told what there is to tell. Else: a lower T showed another version, at a
+    # Where both stamps are known, `newest` has said all there is to say. Else: a lower T showed another version, at a
     # time when this one was there, so that one is newer, and it is gone at a higher T.
     known = other >= 0 and snapshots.stamp[row] != NIL and snapshots.stamp[other] != NIL
     if other >= 0 and not known and snapshots.time[other] >= until:
@@ -128,67 +125,35 @@ class InCells(NamedTuple):
     begin: Ints
 
 
-class Answers(NamedTuple):
-    """By row: when it began and completed, of a commit its timestamp, of a read at a timestamp its T."""
+class SnapshotPromises(NamedTuple):
+    """By row what an operation promises to those that begin when it is over, and what it must not fall short of."""
 
-    invoke: Ints
-    complete: Ints
-    stamp: Ints
-    time: Ints
+    invoke: Ints  # the event of its invocation
+    begin: Ints  # when it begins, in events or on the clock
+    end: Ints  # when it is over, likewise
+    promised: Ints  # what later ones must exceed
+    least: Ints  # a promise above this is broken by the operation
 
 
 @kernel
-def _late_commits(commits, reads, told, out):
-    for cell in range(commits.begin.shape[0] - 1):
-        # reads.rows[:pointer] were answered before the commit at hand began; `highest` is the one of them with the
-        # highest T: if that promises nothing of the commit, none does.
-        pointer, highest = reads.begin[cell], -1
-        for place in range(commits.begin[cell], commits.begin[cell + 1]):
-            row = commits.rows[place]
-            while pointer < reads.begin[cell + 1] and told.complete[reads.rows[pointer]] < told.invoke[row]:
-                done = reads.rows[pointer]
-                if highest < 0 or told.time[done] > told.time[highest]:
+def _broken_promises(late, early, promises, code, out):
+    for cell in range(late.begin.shape[0] - 1):
+        # early.rows[:pointer] were over before the operation at hand began; `highest` is the one of them that promises
+        # most: if that promise is kept, all are.
+        pointer, highest = early.begin[cell], -1
+        for place in range(late.begin[cell], late.begin[cell + 1]):
+            row = late.rows[place]
+            while pointer < early.begin[cell + 1] and promises.end[early.rows[pointer]] < promises.begin[row]:
+                done = early.rows[pointer]
+                if highest < 0 or promises.promised[done] > promises.promised[highest]:
                     highest = done
                 pointer += 1
-            if highest >= 0 and told.time[highest] >= told.stamp[row]:
-                record(out, LATE_COMMIT, told.invoke[row], cell, (row, highest, -1, -1))
+            if highest >= 0 and promises.promised[highest] > promises.least[row]:
+                record(out, code, promises.invoke[row], cell, (row, highest, -1, -1))
 
 
-def late_commits(commits: InCells, reads: InCells, told: Answers, out: Instances) -> None:
-    """Record commits (in order of invocation a cell) at or below the T of a read that had been answered when they began
-    (reads in order of completion)."""
-    _late_commits(commits, reads, told, out)
-
-
-class BoundedReads(NamedTuple):
-    """By row: of a bounded read its begin less its bound, of a write when it completed (both by the clock), when the
-    operation was invoked, and `since` and `settled` of its version (`columns.versions`)."""
-
-    horizon: Ints
-    written: Ints
-    invoke: Ints
-    since: Ints
-    settled: Ints
-
-
-@kernel
-def _stale_reads(reads, writes, bounds, out):
-    for cell in range(reads.begin.shape[0] - 1):
-        # writes.rows[:pointer] had completed by the read's horizon; `newest` is the one of them that certainly came
-        # last, by its `since`: if the read's version need not be older than that, it need not be older than any.
-        pointer, newest = writes.begin[cell], -1
-        for place in range(reads.begin[cell], reads.begin[cell + 1]):
-            row = reads.rows[place]
-            while pointer < writes.begin[cell + 1] and bounds.written[writes.rows[pointer]] <= bounds.horizon[row]:
-                done = writes.rows[pointer]
-                if newest < 0 or bounds.since[done] > bounds.since[newest]:
-                    newest = done
-                pointer += 1
-            if newest >= 0 and bounds.settled[row] < bounds.since[newest]:
-                record(out, STALE, bounds.invoke[row], cell, (row, newest, -1, -1))
-
-
-def stale_reads(reads: InCells, writes: InCells, bounds: BoundedReads, out: Instances) -> None:
-    """Record reads (in order of `horizon`) that certainly lack a write which completed by then (writes in order of
-    `written`)."""
-    _stale_reads(reads, writes, bounds, out)
+def broken_promises(late: InCells, early: InCells, promises: SnapshotPromises, code: int, out: Instances) -> None:
+    """Record by a code the operations `late` (in order of `begin` a cell) that fall short of what one of `early` (in
+    order of `end`) promised which was over when they began: commits at or below the T of a read that had been answered
+    (LATE_COMMIT), reads that certainly lack a write which completed by then (STALE)."""
+    _broken_promises(late, early, promises, code, out)

@@ -172,7 +172,7 @@ def _stronger() -> dict[str, tuple[str, ...]]:
 
 
 def implied_anomalies(anomalies: Iterable[str]) -> frozenset[str]:
-    """These anomalies and all that they imply."""
+    """The given anomalies and all that they imply."""
     return _closure(anomalies, {name: implied.split() for name, implied in IMPLIED_ANOMALIES.items()})
 
 

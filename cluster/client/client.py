@@ -49,10 +49,9 @@ from cluster.wire.messages import (
     decode_reply,
     encode,
 )
-from harness.errors import DefiniteError, HarnessError, IndefiniteError
-from harness.history.ops import CellAddress
+from harness.cell_address import CellAddress
+from harness.errors import ELSEWHERE, DefiniteError, HarnessError, IndefiniteError
 from harness.ports.api import Ports
-from harness.protocols import ELSEWHERE
 
 ReplyType = TypeVar("ReplyType")
 

@@ -16,8 +16,8 @@ from cluster.store.cells import Value
 from cluster.wire.messages import Column, Done, StatusReply
 from harness.errors import DefiniteError, HarnessError, IndefiniteError, UserError
 from harness.history.ops import Mop, Op
-from harness.ports.api import Ports
-from harness.protocols import GroupStatus, NodeStatus, node_of
+from harness.ports.api import Ports, node_of
+from harness.protocols import GroupStatus, NodeStatus
 
 DATABASE_NAME = "assay-cluster"
 REGISTER_WORKLOADS = ("register", "snapshots", "catalog")

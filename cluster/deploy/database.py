@@ -39,10 +39,10 @@ from cluster.raft.types import ChangeKind, Member
 from cluster.wire.messages import CATALOG_GROUP, ArmedReply, ArmFailpoint, ChangeReplicas, ConfigurationReply
 from cluster.wire.operating import ChangeMasters, LeadershipReply, TransferLeadership
 from harness.errors import DefiniteError, HarnessError, IndefiniteError
-from harness.ports.api import Clock, Ports
-from harness.ports.failpoints import ANY, Action
-from harness.protocols import Client, Damage, DamageKind, DiskState, Failpoint, Node, NodeStatus, ProcessState, node_of
-from harness.verdict.invariants import Examination
+from harness.ports.api import Clock, Ports, node_of
+from harness.ports.failpoints import ANY, Action, Failpoint
+from harness.ports.machines import ProcessState
+from harness.protocols import Client, Damage, DamageKind, DiskState, Examination, Node, NodeStatus
 
 CAPABILITIES = frozenset(
     {

@@ -22,12 +22,12 @@ from cluster.wire.identity import IDENTITY_FILE, identity_file, named_cluster
 from cluster.wire.messages import ChangeReplicas, Replica
 from harness.errors import DefiniteError, HarnessError
 from harness.ports.api import Clock, Ports
+from harness.ports.machines import ProcessState
 from harness.ports.sim.disk import SimDisk
 from harness.ports.sim.node import SimNode
 from harness.ports.sim.world import World
 from harness.ports.sim.worlds import CLIENT_MACHINES
-from harness.protocols import Client, Damage, Node, NodeStatus, ProcessState
-from harness.verdict.invariants import InvariantsRecord
+from harness.protocols import Client, Damage, InvariantsRecord, Node, NodeStatus
 from harness.verdict.leaderships import Leaderships
 
 STATUS_TIMEOUT_S = 0.5

@@ -43,10 +43,10 @@ from harness.env.ssh import PREPARED_AT_ONCE, SshFleet
 from harness.errors import DefiniteError, HarnessError
 from harness.history.ops import Op
 from harness.ports.api import Clock, Hello, Ports
+from harness.ports.machines import ProcessState
 from harness.ports.real.network import RealNetwork
 from harness.ports.real.ports import real_ports
-from harness.protocols import Client, Damage, Node, NodeStatus, ProcessState
-from harness.verdict.invariants import InvariantsRecord
+from harness.protocols import Client, Damage, InvariantsRecord, Node, NodeStatus
 from harness.verdict.leaderships import Leaderships
 
 STATUS_TIMEOUT_S = 1.0

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cluster.wire.identity import IDENTITY_FILE
 from harness.env.daemon import Daemon
-from harness.ports.real.failpoints import LOG_VARIABLE
+from harness.ports.real.ports import LOG_VARIABLE
 from harness.protocols import Damage
 
 PACKAGES = ("cluster", "harness")

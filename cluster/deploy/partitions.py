@@ -24,8 +24,7 @@ from cluster.store.schema import Column
 from harness.errors import DefiniteError, HarnessError
 from harness.history.ops import Mop, Op
 from harness.levels import ONLY_DATA_CENTRE
-from harness.ports.api import Ports
-from harness.protocols import node_of
+from harness.ports.api import Ports, node_of
 
 QUORUM_WORKLOADS = ("write-atomicity", "monotonic-reads", "durable-rows", "convergence")
 QUORUM_TABLE = "partitions"

@@ -8,9 +8,9 @@ from typing import TypeAlias
 from cluster.client.client import ClusterClient
 from cluster.master.records import TableState, TabletState
 from harness.errors import DefiniteError, IndefiniteError
-from harness.ports.api import Clock
-from harness.protocols import GroupStatus, Node, NodeStatus, node_of
-from harness.run.repair_progress import Nearing, lacked_by_all
+from harness.ports.api import Clock, node_of
+from harness.protocols import GroupStatus, Node, NodeStatus
+from harness.run.allowances import RepairProgress, lacked_by_all
 
 Statuses: TypeAlias = Mapping[str, NodeStatus | None]
 
@@ -37,9 +37,9 @@ async def await_ready(
     """Wait until nothing is lacking (see `lacking`); raises TimeoutError that says what still was.
 
     A new leader serves once its followers have the tail of its log, which is as long as a fault lasted: if asked for
-    (`nears`) they are waited for while they come nearer to that (`Nearing`).
+    (`nears`) they are waited for while they come nearer to that (`RepairProgress`).
     """
-    nearing = Nearing(clock, timeout_s)
+    nearing = RepairProgress(clock, timeout_s)
     while (reason := await lacking(client, nodes, views := await statuses())) is not None:
         if nears:
             nearing.note({"ready": lacked_by_all(views)})

@@ -9,7 +9,8 @@ import msgspec
 from cluster.health.facts import CatalogFacts, ClusterFacts
 from cluster.master.records import TableState, TabletState
 from cluster.wire.messages import CATALOG_GROUP, TableInfo, TabletLocation
-from harness.protocols import GroupStatus, NodeStatus, node_of
+from harness.ports.api import node_of
+from harness.protocols import GroupStatus, NodeStatus
 
 MASTER, TSERVER = "master", "tserver"
 

@@ -20,9 +20,10 @@ from cluster.wire.messages import (
     TabletServersReply,
 )
 from harness.errors import DefiniteError, IndefiniteError
-from harness.protocols import GroupStatus, Node, NodeStatus, node_of
-from harness.run.asking import insist
-from harness.run.repair_progress import lacked_by_all
+from harness.ports.api import node_of
+from harness.protocols import GroupStatus, Node, NodeStatus
+from harness.run.allowances import lacked_by_all
+from harness.run.system_state import insist
 
 Statuses = Mapping[str, NodeStatus | None]
 

@@ -9,7 +9,7 @@ from cluster.health.check import ClusterReport, HealthRow, examine
 from cluster.health.facts import collect
 from harness.ports.api import Clock
 from harness.protocols import Node, NodeStatus
-from harness.run.repair_progress import Nearing
+from harness.run.allowances import RepairProgress
 
 LOOK_GAP_S = 0.25
 
@@ -21,8 +21,8 @@ async def look(
     clock: Clock,
     timeout_s: float,
 ) -> ClusterReport:
-    """The first healthy report, or the last one when it has come no nearer to that for `timeout_s` (`Nearing`)."""
-    nearing = Nearing(clock, timeout_s)
+    """The first healthy report, or the last one when it came no nearer to that for `timeout_s`."""
+    nearing = RepairProgress(clock, timeout_s)
     while True:
         facts = await collect(client, nodes, status)
         report = examine(facts)

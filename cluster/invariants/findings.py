@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from cluster.invariants.lives import Lives
-from harness.verdict.invariants import MAX_EXPLAINED, Breach, InvariantsRecord
+from harness.protocols import Breach, InvariantsRecord
+from harness.verdict.run_verdict import MAX_EXPLAINED
 
 Moment: TypeAlias = Callable[[], tuple[int, int]]
 """Virtual time since the world began, ns, and the number of the step under way."""

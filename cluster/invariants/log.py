@@ -10,7 +10,7 @@ from cluster.invariants.durable import DurableLog
 from cluster.invariants.facts import KEPT, Positions
 from cluster.invariants.findings import Scope
 from cluster.raft.types import Configuration, Entry, NodeId, Persist, Role, SnapshotMeta
-from harness.protocols import node_of
+from harness.ports.api import node_of
 
 COMMITTED_PREFIX = "committed-prefix"
 DURABLE_QUORUM = "committed-on-a-quorum"

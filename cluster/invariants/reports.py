@@ -11,8 +11,7 @@ from cluster.invariants.elections import ONE_LEADER, First
 from cluster.invariants.findings import BreachLog, Scope
 from cluster.invariants.states import States
 from cluster.invariants.watch import NO_PANIC
-from harness.protocols import NodeStatus
-from harness.verdict.invariants import InvariantsRecord
+from harness.protocols import InvariantsRecord, NodeStatus
 
 
 class Reports:

@@ -28,7 +28,7 @@ from cluster.ranges.lease_record import Lease
 from cluster.ranges.tablet import TabletMachine, WriteBatch
 from cluster.wire.identity import ForeignDisk
 from harness.ports.failpoints import InjectedFailure
-from harness.verdict.invariants import InvariantsRecord
+from harness.protocols import InvariantsRecord
 from harness.verdict.leaderships import Leaderships
 
 CACHES = "caches-are-the-catalog"

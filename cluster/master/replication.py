@@ -23,7 +23,7 @@ from cluster.master.tservers import ServerEntry, best_placed
 from cluster.raft.types import ChangeKind
 from cluster.wire.messages import FAILED, QUARANTINED, ChangeReplicas, Replica, TabletReport
 from harness.levels import data_centre_of
-from harness.protocols import node_of
+from harness.ports.api import node_of
 
 BROKEN = (FAILED, QUARANTINED)
 CHANGE_TIMEOUT_S = 2.0

@@ -28,10 +28,9 @@ from cluster.quorum.messages import (
 from cluster.quorum.mutation import PartitionMutation, encode_mutation
 from cluster.quorum.slices import Slice
 from cluster.wire.messages import Replica
-from harness.errors import DefiniteError, HarnessError, IndefiniteError
+from harness.errors import ELSEWHERE, DefiniteError, HarnessError, IndefiniteError
 from harness.levels import data_centre_of
 from harness.ports.api import Network, Ports
-from harness.protocols import ELSEWHERE
 
 Routing: TypeAlias = Literal["near", "random"]
 """Whom to ask: coordinators and replicas that have proven near, or any, drawn anew for each operation."""

@@ -40,9 +40,8 @@ from cluster.quorum.mutation_log import MutationLog
 from cluster.quorum.observer import QuorumObserver
 from cluster.quorum.partition_store import Arrival, PartitionStore
 from cluster.wire.messages import CreateTablet, ErrorReply
-from harness.ports.api import DiskFull, Ports
+from harness.ports.api import DiskFull, Ports, node_of
 from harness.ports.failpoints import pass_by
-from harness.protocols import node_of
 
 
 class LoggedReplica:

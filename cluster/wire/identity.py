@@ -13,8 +13,7 @@ import msgspec
 from cluster.log.envelope import read_twice, twice
 from cluster.nodelog import node_logger
 from cluster.wire.messages import ErrorReply
-from harness.ports.api import Disk, Peer
-from harness.protocols import node_of
+from harness.ports.api import Disk, Peer, node_of
 
 IDENTITY_FILE = "identity"
 

@@ -46,7 +46,7 @@ from cluster.wire.nouns import TableInfo as TableInfo
 from cluster.wire.nouns import TabletLocation as TabletLocation
 from cluster.wire.operating import OperatorReply, OperatorRequest
 from cluster.wire.rows import TypedRequest, TypedRowsReply
-from harness.history.ops import CellAddress
+from harness.cell_address import CellAddress
 
 WIRE_VERSION = 6
 

@@ -34,8 +34,7 @@ from cluster.wire.messages import (
     encode,
 )
 from harness.errors import UNDECODABLE
-from harness.ports.api import Address, Channel, Peer, Ports
-from harness.protocols import node_of
+from harness.ports.api import Address, Channel, Peer, Ports, node_of
 
 T = TypeVar("T")
 

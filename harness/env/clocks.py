@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from harness.env.agents import Agents
-from harness.env.ssh import Conversation, SshFleet, SshHost
+from harness.env.ssh import Agents, Conversation, SshFleet, SshHost
 from harness.ports.api import Clock
-from harness.protocols import Skew
+from harness.ports.machines import Skew
 
 AGENT_SOURCE = Path(__file__).parent / "clock_agent.py"
 AGENT_PATH = "/tmp/assay-clock-agent.py"

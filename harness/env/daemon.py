@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from harness.errors import HarnessError
-from harness.protocols import ProcessState
+from harness.ports.machines import ProcessState
 
 STATE_WAIT_STEPS = 100
 """How many times a command looks again, 20 ms apart, whether a signal has taken effect."""

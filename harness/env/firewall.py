@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from harness.protocols import CLIENTS
+from harness.ports.machines import CLIENTS
 
 CHAIN = "ASSAY-CUT"
 OUT_CHAIN = "ASSAY-CUT-OUT"

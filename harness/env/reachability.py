@@ -11,12 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from harness.env.agents import Agents
 from harness.env.daemon import Daemon, parse_state, state_question
-from harness.env.ssh import Conversation, SshFleet, SshHost
+from harness.env.ssh import Agents, Conversation, SshFleet, SshHost
 from harness.errors import HarnessError
-from harness.ports.flows import LOOK_S, WAIT_S, FlowWait
-from harness.protocols import CLIENTS, ProbeFlow, ProcessState
+from harness.ports.machines import CLIENTS, LOOK_S, WAIT_S, FlowWait, ProbeFlow, ProcessState
 
 AGENT_SOURCE = Path(__file__).parent / "probe_agent.py"
 AGENT_PATH = "/tmp/assay-probe-agent.py"
@@ -130,7 +128,7 @@ class ReachabilityProbe:
     async def flows(
         self, links: Iterable[tuple[str, str]], count: int, size: int, over_s: float
     ) -> dict[tuple[str, str], ProbeFlow]:
-        """What becomes of so many datagrams of this size, sent over each link in this time."""
+        """What becomes of `count` datagrams of this size, sent over each link in this time."""
         targets: dict[str, list[str]] = {}
         for source, target in links:
             targets.setdefault(source, []).append(target)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from harness.env.firewall import CHOOSE_IPTABLES, LOCK_WAIT_S, interface_of
 from harness.errors import HarnessError
-from harness.protocols import Impairment
+from harness.ports.machines import Impairment
 
 LOSS_CHAIN = "ASSAY-LOSS"
 NOTHING = Impairment()

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Iterable, Mapping
 
 from harness.ports.api import Clock
+from harness.ports.machines import CLIENTS, Impairment, ProbeFlow, Skew
 from harness.ports.sim.world import World
-from harness.protocols import CLIENTS, Impairment, Node, ProbeFlow, Skew
+from harness.protocols import Node
 
 _CAPABILITIES = frozenset({"partition", "client-cut", "full-disk", "clock", "packets"})
 _ON_ANY_LINK = frozenset({"packet-delay", "packet-loss", "packet-corruption", "packet-rate", "packet-clog"})

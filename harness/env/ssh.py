@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import paramiko
@@ -28,8 +29,8 @@ COMMAND_TIMEOUT_S = 30.0
 RECONNECT_TIMEOUT_S = 3.0
 """A command whose connection has broken is not to wait long for another one."""
 PREPARED_AT_ONCE = 8
-"""Machines that share this one's cores are prepared so many at a time: what takes a second on each would outlast every
-timeout if 59 began it together."""
+"""Machines that share this one's cores are prepared this many at a time: what takes a second on each would outlast
+every timeout if 59 began it together."""
 THREADS = 256
 """As many as are needed are started: one for each command under way."""
 LOOK_S = 1.0
@@ -179,7 +180,7 @@ class SshHost:
             raise self._failure(f"SSH to {self.name} failed: {error!r}") from error
 
     def open_agent(self, path: str, source: bytes, arguments: str) -> Conversation:
-        """The same with a program in Python that is put there first, instead of any that was started from that file."""
+        """Converse with a Python program that is put there first, instead of any that was started from that file."""
         self.check(end_programs_command(path))
         begin = f"head -c {len(source)} > {path} && exec python3 -S -E {path} {arguments}"
         return self.open_conversation(begin, source)
@@ -344,3 +345,51 @@ def end_programs_command(path: str) -> str:
     broke may not have noticed, and would go on beside its successor."""
     pattern = shlex.quote(f"[{path[0]}]{path[1:]}")  # so that this shell is none of them
     return f"! pkill -9 -f {pattern} || while pgrep -f {pattern} >/dev/null; do sleep 0.02; done"
+
+
+ANSWER_TIMEOUT_S = 10.0
+
+
+class Agents:
+    """The agents of one kind on the machines of a fleet, spoken to over SSH.
+
+    `start` starts one on a machine; where the one there has died it is called again by who asks.
+    """
+
+    def __init__(self, fleet: SshFleet, start: Callable[[SshHost], Conversation]) -> None:
+        self.begun = 0
+        """How many were started so far."""
+        self._fleet = fleet
+        self._begin = start
+        self._conversations: dict[str, Conversation] = {}
+        self._starting: dict[str, threading.Lock] = {}
+
+    async def ask(self, node: str, line: bytes) -> bytes:
+        """The line with which a node's agent answers this one; raises HarnessError."""
+        return await self._fleet.on(node, partial(self._ask, line))
+
+    def start(self, host: SshHost, line: bytes) -> None:
+        """Start the one on this machine, and have it answer a line: it is at work then. Blocking."""
+        self._ask(line, host)
+
+    def _ask(self, line: bytes, host: SshHost) -> bytes:
+        agent = self._conversations.get(host.name)
+        try:
+            if agent is not None:
+                return agent.ask(line, ANSWER_TIMEOUT_S)
+        except HarnessError:
+            pass  # a new one may be able to
+        return self._instead_of(agent, host).ask(line, ANSWER_TIMEOUT_S)
+
+    def _instead_of(self, agent: Conversation | None, host: SshHost) -> Conversation:
+        """A new one; of several that ask at once the first starts it."""
+        with self._starting.setdefault(host.name, threading.Lock()):
+            if self._conversations.get(host.name) is agent:
+                self._conversations[host.name] = self._begin(host)
+                self.begun += 1
+            return self._conversations[host.name]
+
+    def close(self) -> None:
+        """End the conversations, and with them the agents; never raises."""
+        for agent in self._conversations.values():
+            agent.close()

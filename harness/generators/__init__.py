@@ -1,17 +1,18 @@
 """Generators: pure values that say what to do next, and the combinators that make them (`runs.md`, "Generators")."""
 
 from harness.generators.bounds import cycle, filter_ops, limit, map_ops, repeat, until, until_ok
-from harness.generators.chance import Chance, child
 from harness.generators.choice import any_of, flip_flop, mix, weighted
 from harness.generators.core import (
     EMPTY,
     PENDING,
+    Chance,
     Context,
     Generator,
     Pending,
     Source,
     Step,
     chain,
+    child,
     draw,
     invoke,
     lift,

@@ -166,13 +166,13 @@ def limit(count: int, source: Source) -> Generator:
 
 
 def repeat(source: Source, times: int | None = None) -> Generator:
-    """The source's next operation, over and over (or so many times): the source itself never advances."""
+    """The source's next operation, over and over (or `times` times): the source itself never advances."""
     generator = lift(source)
     return Repeat(generator, generator, times)
 
 
 def cycle(source: Source, times: int | None = None) -> Generator:
-    """The whole source, over and over (or so many times), each round from its start."""
+    """The whole source, over and over (or `times` times), each round from its start."""
     generator = lift(source)
     return CycleForever(generator, generator, times)
 

@@ -8,8 +8,7 @@ from itertools import accumulate
 import msgspec
 from msgspec.structs import replace
 
-from harness.generators.chance import Chance
-from harness.generators.core import DONE, EMPTY, Context, Generator, Pending, Source, Step, lift
+from harness.generators.core import DONE, EMPTY, Chance, Context, Generator, Pending, Source, Step, lift
 from harness.history.ops import Op
 
 

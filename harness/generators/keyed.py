@@ -9,8 +9,7 @@ from itertools import accumulate
 import msgspec
 from msgspec.structs import replace
 
-from harness.generators.chance import Chance
-from harness.generators.core import DONE, PENDING, Context, Generator, Pending, Source, Step, lift
+from harness.generators.core import DONE, PENDING, Chance, Context, Generator, Pending, Source, Step, lift
 from harness.history.ops import Op
 
 MakeForKey = Callable[[int], Source]

@@ -34,7 +34,7 @@ def imperfect(op: Op, number: int) -> tuple[int, OpType]:
 def simulate(
     source: Source, *, concurrency: int = 2, nemesis: bool = False, latency: Latency = perfect, max_ops: int = 10_000
 ) -> list[Op]:
-    """All events, in order, of running a generator to its end (or to so many invocations) in virtual time.
+    """All events, in order, of running a generator to its end (or to `max_ops` invocations) in virtual time.
 
     Completions are handled before invocations; a process that ends `info` is retired, as the interpreter does.
     """

@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from harness.generators.chance import Chance
-from harness.generators.core import DONE, EMPTY, Context, Generator, Pending, Source, Step, lift, nanos
+from harness.generators.core import DONE, EMPTY, Chance, Context, Generator, Pending, Source, Step, lift, nanos
 from harness.history.ops import Op
 
 _UNSET_NS = -1

@@ -67,7 +67,7 @@ def in_order(
     ahead: int | None = None,
     alone: Callable[[P], bool] = _never,
 ) -> Iterator[R]:
-    """What `work` makes of each part, in order; by so many threads at once where there are several parts.
+    """What `work` makes of each part, in order; by `threads` at once where there are several parts.
 
     At most `ahead` parts (None: any number) are begun whose result was not taken yet. While a part that is to be
     `alone` is worked on, no other is. The first part in order whose work raises ends it by that, as with one thread; a
@@ -103,13 +103,13 @@ def _emptied(parts: deque[P]) -> Iterator[P]:
 
 
 def _results(waiting: deque[Future[R]], left: int) -> Iterator[R]:
-    """The results of the first that are waited for, until so many are left."""
+    """The results of the first that are waited for, until `left` of them are left."""
     while len(waiting) > left:
         yield waiting.popleft().result()
 
 
 class _Crew(Generic[P, R]):
-    """At most so many threads, which end with the process whatever they are at."""
+    """At most `most` threads, which end with the process whatever they are at."""
 
     def __init__(self, work: Callable[[P], R], most: int) -> None:
         self._work, self._most = work, most

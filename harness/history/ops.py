@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
+
+from harness.cell_address import CellAddress
 
 OpType: TypeAlias = Literal["invoke", "ok", "fail", "info"]
 
 NEMESIS_PROCESS = -1
 """Process id of the nemesis; every negative process belongs to a nemesis, never to a client."""
-
-
-class CellAddress(NamedTuple):
-    """Where a cell is in its table; a register is the first cell of its partition."""
-
-    partition: int
-    row: int = 0
-    column: int = 0
 
 
 class Mop(msgspec.Struct, frozen=True, array_like=True, gc=False):

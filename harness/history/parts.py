@@ -23,14 +23,14 @@ from harness.history.saved import (
     PART_KEY,
     Manifest,
     Part,
+    by_statistics,
     encode_manifest,
-    told_by_statistics,
 )
 from harness.history.seal import KEY as SEAL_KEY
 from harness.history.seal import seal
 
 PART_ROWS: Final = 10_000_000
-"""A part has at most so many operations, so that a task can read one."""
+"""The most operations that a part has, so that a task can read one."""
 
 ROWS_PER_GROUP: Final = 65_536
 
@@ -198,7 +198,7 @@ class _PartsWriter:
 
     def _part(self, path: Path, told: _Told) -> Part:
         footer = pq.read_metadata(path)
-        varies, states = told_by_statistics(footer)
+        varies, states = by_statistics(footer)
         self._varies.update(varies)
         self._states.update(states)
         _, mops, values = breadth_of_file(footer)

@@ -78,7 +78,7 @@ class RunDir:
 
     @property
     def verdict_json(self) -> Path:
-        """Written last."""
+        """What the run is worth; written last."""
         return self.path / "verdict.json"
 
     @property

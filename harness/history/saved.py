@@ -52,7 +52,7 @@ TEXTS: Final = ("type", "f", "error_class", "mode")
 
 
 class Part(msgspec.Struct, frozen=True):
-    """One file: so many operations in so many row groups, of the given invocations and up to the `highest` event; its
+    """One file: its operations and row groups by number, the invocations and the `highest` event that it reaches; its
     seal; and how many micro-operations and elements of lists they have (`Breadth`; -1: only its footer says)."""
 
     file: str
@@ -140,7 +140,7 @@ class HistoryReader:
         return _dictionary(self.place, self.stamp)
 
     def absolute(self) -> HistoryReader:
-        """The same for processes that are elsewhere."""
+        """This history as processes find it that have another working directory."""
         return HistoryReader(self.place.resolve(), self.stamp) if isinstance(self.place, Path) else self
 
     def batches(
@@ -159,8 +159,8 @@ class HistoryReader:
             yield from self._of_part(part, own, list(columns), coded, batch_rows)
 
     def mapped(self, columns: Sequence[str], work: Callable[[pa.RecordBatch], R], threads: int) -> Iterator[R]:
-        """What `work` makes of each batch, in order. So many threads read and work on row groups at once, in batches so
-        small that all together hold about as much as one of `batches`; a large row group is read by this thread."""
+        """What `work` makes of each batch, in order. `threads` read and work on row groups at once, in batches so small
+        that all together hold about as much as one of `batches`; a large row group is read by this thread."""
         rows = max(_LEAST_BATCH_ROWS, BATCH_ROWS // (2 * threads))
 
         def of_several(read: range | pa.RecordBatch) -> deque[R]:
@@ -172,7 +172,7 @@ class HistoryReader:
                 yield found.popleft()
 
     def _read_at_once(self, columns: Sequence[str], rows: int) -> Iterator[range | pa.RecordBatch]:
-        """The row groups, small ones several together, large ones as batches of so many operations."""
+        """The row groups, small ones several together, large ones as batches of `rows` operations."""
         begin, held, stop = 0, 0, self.manifest.groups
         for group in range(stop):
             more = self.rows_of(range(group, group + 1))
@@ -188,7 +188,7 @@ class HistoryReader:
             yield range(begin, stop)
 
     def groups_of(self, piece: int, pieces: int) -> range:
-        """The row groups of one of so many pieces of about equal size."""
+        """The row groups of one of `pieces` pieces of about equal size."""
         count = self.manifest.groups
         return range(count * piece // pieces, count * (piece + 1) // pieces)
 
@@ -408,7 +408,7 @@ def _single(place: Place, stamp: str) -> Manifest:
         raise UserError(f"{place} is one part of a history; name the folder that it is in.")
     check_schema(place, metadata, schema)
     part = Part("", footer.num_rows, footer.num_row_groups, -1, -1, -1, seal or Seal(-1, 0, 0))
-    varies, states = told_by_statistics(footer)
+    varies, states = by_statistics(footer)
     return Manifest((part,), metadata.get(DICTIONARY_KEY, b"[]").decode(errors="replace"), varies, states)
 
 
@@ -433,7 +433,7 @@ def _names(footer: Any) -> list[str]:
     return [footer.schema.column(place).path for place in range(footer.num_columns)]
 
 
-def told_by_statistics(footer: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def by_statistics(footer: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What a footer's statistics say of `Manifest.varies` (the partition always) and `Manifest.states`."""
     varies, states = {"partition"}, set[str]()
     for place, path in enumerate(_names(footer)):

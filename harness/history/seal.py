@@ -45,7 +45,7 @@ def checksum_of(file: Any, seal: Seal, begin: int, end: int) -> int:
 
 
 def joined(one: int, other: int, length: int) -> int:
-    """The checksum of two ranges end to end, the other of so many bytes (zlib's `crc32_combine`)."""
+    """The checksum of two ranges end to end, the other of `length` bytes (zlib's `crc32_combine`)."""
     if not length:
         return one
     operator = _ONE_BIT

@@ -88,7 +88,7 @@ class Timer(Protocol):
     """A call that is due."""
 
     def cancel(self) -> None:
-        """Never call."""
+        """Have it never made, if it is still due."""
 
 
 class Clock(Protocol):
@@ -215,3 +215,8 @@ class Ports:
     disk: Disk
     entropy: Entropy
     failpoints: Failpoints
+
+
+def node_of(server_id: str) -> str:
+    """The node that a server runs on: one that has lost its disk comes back as another server, `t1.5e0c…` on `t1`."""
+    return server_id.partition(".")[0]

@@ -39,6 +39,19 @@ class InjectedFailure(OSError):
 
 
 @dataclass(frozen=True, slots=True)
+class Failpoint:
+    """A named point in the code of nodes of a role (empty: of any); `meaning` says what has happened there.
+
+    `alone` says that only what passes it waits there; else the whole process does.
+    """
+
+    name: str
+    role: str
+    meaning: str
+    alone: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Arming:
     """A point is armed for a Raft group (empty: for any) after `skip` passes, for `times` more (0: until disarmed).
 

@@ -127,5 +127,5 @@ class UntilSeen(msgspec.Struct, frozen=True):
 
 
 def until_seen(span_s: float, extra_s: float, lacking: WantedEvidence, source: Source) -> Generator:
-    """The source for so many seconds, and up to `extra_s` more while something is lacking."""
+    """The source for as long as asked, and up to `extra_s` more while something is lacking."""
     return UntilSeen(lift(source), lacking, nanos(span_s), nanos(extra_s))

@@ -13,14 +13,15 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from harness.errors import HarnessError
+from harness.errors import ELSEWHERE, HarnessError
 from harness.generators import Generator, Source, any_of, cycle, delay, limit, map_ops, until
 from harness.generators.core import DONE, PENDING, Context, Pending, Step
 from harness.history.ops import Op
-from harness.protocols import ELSEWHERE, Database, ProcessState
+from harness.ports.machines import ProcessState
+from harness.protocols import Database
 
 READS_OF_A_NODE = 200
-"""Of the final reads up to so many go to each node as well: those of the first keys, where there are more."""
+"""Final reads that go to each node as well, at most: those of the first keys, where there are more."""
 
 
 class OnceItAnswers(msgspec.Struct, frozen=True):

@@ -31,13 +31,13 @@ class RunListener(Protocol):
 
 
 class Silent:
-    """Tells nobody."""
+    """A listener that does nothing."""
 
     def stage(self, name: str) -> None:
-        """Nothing."""
+        """Does nothing with it."""
 
     def event(self, op: Op) -> None:
-        """Nothing."""
+        """Does nothing with it."""
 
 
 @dataclass(frozen=True, slots=True)

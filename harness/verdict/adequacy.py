@@ -18,7 +18,7 @@ OFTEN_SHARE = 0.1
 """Of the keys, that are to be asked for so often."""
 
 LEAST_SUCCESSES = 3
-"""However little was asked for, so many of each kind of operation are to succeed."""
+"""Operations of each kind that are to succeed, however little was asked for."""
 
 
 class Floors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

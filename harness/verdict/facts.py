@@ -10,13 +10,18 @@ import msgspec
 from harness.errors import UserError
 from harness.history.journal import read_journal
 from harness.history.rundir import RunDir
-from harness.history.served import served_in_events, served_in_parquet
-from harness.history.summary import HistorySummary, summarise_events, summarise_parquet
-from harness.protocols import node_of
+from harness.history.summary import (
+    HistorySummary,
+    served_in_events,
+    served_in_parquet,
+    summarise_events,
+    summarise_parquet,
+)
+from harness.ports.api import node_of
+from harness.protocols import InvariantsRecord
 from harness.verdict.adequacy import KEY_ASKED_OFTEN, Floors, NodesAsked, WorkDone
 from harness.verdict.failures import HarnessFailure
 from harness.verdict.faults import Fault, faults_of
-from harness.verdict.invariants import InvariantsRecord
 from harness.verdict.leaderships import Leadership
 from harness.verdict.recovery import (
     Hurt,

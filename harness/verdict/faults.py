@@ -102,12 +102,12 @@ class FaultLog(msgspec.Struct, frozen=True):
 
     @property
     def faults(self) -> tuple[Fault, ...]:
-        """Every instance."""
+        """Every instance of a fault."""
         return tuple(self.found.values())
 
     @property
     def known(self) -> tuple[Fault, ...]:
-        """Those of which it is known what came of them: what lasts has ended, a script has told of its core."""
+        """Instances of which it is known what came of them: what lasts has ended, a script has told of its core."""
         return tuple(fault for key, fault in self.found.items() if key in self.over or fault.cores is not None)
 
     def after(self, event: Op) -> FaultLog:

@@ -7,7 +7,8 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from harness.protocols import NodeStatus, node_of
+from harness.ports.api import node_of
+from harness.protocols import NodeStatus
 
 
 class Leadership(msgspec.Struct, frozen=True):

@@ -7,16 +7,14 @@ moment from which on as much is served as before the fault. It is not known wher
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from harness.history.summary import Served, Times
 from harness.verdict.faults import Fault
 from harness.verdict.leaderships import Leadership
-
-Times = npt.NDArray[np.int64]
 
 BEFORE_NS = 5_000_000_000
 """The rate before a fault is that of so long."""
@@ -24,17 +22,6 @@ WINDOW_NS = 2_000_000_000
 """The rate after it is that of so long."""
 STEP_NS = 250_000_000
 FULL_SHARE = 0.95
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """The client operations of a run's load: when each was invoked and completed (ns; one that never did: at the end),
-    whether it succeeded, and the group of its key."""
-
-    invoked_ns: Times
-    completed_ns: Times
-    ok: npt.NDArray[np.bool_]
-    group: Times
 
 
 class FaultRecovery(msgspec.Struct, frozen=True):

@@ -15,7 +15,8 @@ from random import Random
 from typing import Any, ClassVar, NamedTuple
 
 from harness.errors import HarnessError
-from harness.protocols import ClockControl, Skew
+from harness.ports.machines import Skew
+from harness.protocols import ClockControl
 from nemesis.concurrently import all_to_the_end
 from nemesis.faults import SetClocks
 from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Setting, Variant
@@ -133,7 +134,7 @@ class _SkewInstance:
 class ClockFaults:
     """The clocks that each instance set wrong; a clock belongs to one instance at a time.
 
-    `worn_off_ns` as `WearsOff` (`harness.run.after_effects`) says: timestamps that were given out by a clock which ran
+    `worn_off_ns` as `WearsOff` (`harness.run.allowances`) says: timestamps that were given out by a clock which ran
     ahead stay ahead once it is right, and are beyond the declared bound for as long as it was further ahead.
     """
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from harness.errors import HarnessError
+from harness.ports.machines import ProcessState
 from harness.protocols import Damage as Place
-from harness.protocols import DamageKind, Disks, ProcessState
+from harness.protocols import DamageKind, Disks
 from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Variant
 from nemesis.observe import DatabaseObserver, Sight
 from nemesis.operator import Duty, duty_of, ends, lacking, replace_lost, spareable

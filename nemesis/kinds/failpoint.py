@@ -14,8 +14,9 @@ from random import Random
 from typing import Any, ClassVar
 
 from harness.errors import HarnessError
-from harness.ports.failpoints import Action
-from harness.protocols import Armable, Database, Failpoint, Node, ProcessState
+from harness.ports.failpoints import Action, Failpoint
+from harness.ports.machines import ProcessState
+from harness.protocols import Armable, Database, Node
 from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Names, Setting, Variant
 from nemesis.observe import DatabaseObserver, Sight
 

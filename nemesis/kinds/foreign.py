@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from harness.errors import HarnessError
-from harness.powers import Supplantable
-from harness.protocols import NodeStatus, ProcessState
+from harness.ports.machines import ProcessState
+from harness.protocols import NodeStatus, Supplantable
 from nemesis.concurrently import all_to_the_end
 from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Variant
 from nemesis.kinds.roles import MASTERS

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from harness.errors import HarnessError
-from harness.powers import Transferable
-from harness.protocols import Database, node_of
+from harness.ports.api import node_of
+from harness.protocols import Database, Transferable
 from nemesis.concurrently import all_to_the_end
 from nemesis.faults import Move, MoveLeaders
 from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Names, Variant

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from harness.errors import HarnessError
-from harness.powers import MasterMembership
-from harness.protocols import Disks, GroupStatus, node_of
-from harness.run.repair_progress import Nearing
+from harness.ports.api import node_of
+from harness.protocols import Disks, GroupStatus, MasterMembership
+from harness.run.allowances import RepairProgress
 from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Variant
 from nemesis.kinds.roles import MASTERS
 from nemesis.observe import DatabaseObserver, Sight
@@ -99,7 +99,7 @@ class MasterChanges:
         done, clock = self._done[instance], self._observer.environment.clock
         for name in done.action.remove if done.action.lose else ():
             await self._database.start(name)
-        nearing = Nearing(clock, REPAIR_S)
+        nearing = RepairProgress(clock, REPAIR_S)
         while not nearing.over():
             view = await self._observer.view()
             step = next_step(view, done.masters)

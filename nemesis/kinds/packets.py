@@ -12,7 +12,8 @@ from random import Random
 from typing import Any, ClassVar
 
 from harness.errors import HarnessError
-from harness.protocols import Impairment, PacketShaping, ProbeFlow
+from harness.ports.machines import Impairment, ProbeFlow
+from harness.protocols import PacketShaping
 from nemesis.grudges import Link
 from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Variant
 from nemesis.observe import DatabaseObserver, Sight

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from harness.protocols import CLIENTS
+from harness.ports.machines import CLIENTS
 from nemesis.faults import NetworkPartition
 from nemesis.grudges import Grudge, Link, between, bridge, grudge, halves, isolate, majorities_ring, one_way, split
 from nemesis.kinds.api import NAMED, Claims, Family, FaultKind, FaultPlan, Moment, Variant

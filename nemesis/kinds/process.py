@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 from harness.errors import HarnessError
-from harness.protocols import Armable, ProcessState
+from harness.ports.machines import ProcessState
+from harness.protocols import Armable
 from nemesis.concurrently import all_to_the_end
 from nemesis.faults import Bounce, Hold, Kill, Pause, Restart, Stop
 from nemesis.kinds.api import NAMED, PAUSED, Claims, Family, FaultKind, FaultPlan, Moment, Variant

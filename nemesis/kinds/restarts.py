@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, ClassVar
 
 from harness.errors import HarnessError
-from harness.protocols import ProcessState
+from harness.ports.machines import ProcessState
 from nemesis.concurrently import all_to_the_end, to_the_end
 from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Setting, Variant
 from nemesis.observe import DatabaseObserver, Sight

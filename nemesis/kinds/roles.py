@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random
 from typing import Final
 
-from harness.protocols import CLIENTS, Skew
+from harness.ports.machines import CLIENTS, Skew
 from nemesis.faults import Kill, NetworkPartition, Pause, SetClocks
 from nemesis.grudges import Grudge, between, grudge, isolate, shuffle
 from nemesis.kinds.api import FaultKind, FaultPlan, Moment, Setting, Variant

@@ -164,7 +164,7 @@ def test_a_checker_that_crashes_is_unknown_and_says_why(
     def crash(*_: object) -> None:
         raise RuntimeError("out of cheese")
 
-    monkeypatch.setattr("checkers.linearizability.registers.judge.judge_register", crash)
+    monkeypatch.setattr("checkers.linearizability.registers.refute_registers.judge_register", crash)
     (path,) = files(tmp_path, history=VALID)
     answer = assay(capsys, "check", path, "--model", "register")
     assert answer.code == 2 and "out of cheese" in answer.out and "Traceback" not in answer.out + answer.err

@@ -9,7 +9,7 @@ from assay.options import RunOptions
 from assay.worlds import draw_world
 from harness.env.sim import SimEnvironment
 from harness.ports.sim.world import World
-from harness.run.life_cycle import Test
+from harness.run.spec import Test
 
 
 def made_of(options: RunOptions) -> Test:

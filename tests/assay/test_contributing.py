@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md is true: its examples work as they stand, and what it quotes from the code is there."""
+"""CONTRIBUTING.md is true: its examples, and the guide's, work as they stand, and what it quotes is in the code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from command_line import INVALID, VALID
+from command_line import INVALID, READ, VALID
 
 from assay.campaign import try_seed
 from assay.options import RunOptions
@@ -22,31 +22,45 @@ from nemesis.scripts import SCRIPTS
 from workloads.registry import WORKLOADS
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCKS = dict(re.findall(r"```(?:python|text) (\S+)\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.S))
+BLOCKS = dict(
+    found
+    for document in ("CONTRIBUTING.md", "docs/own-checker.md")
+    for found in re.findall(r"```(?:python|text) (\S+)\n(.*?)```", (ROOT / document).read_text(), re.S)
+)
 QUOTED = [name for name in BLOCKS if "/" in name]
 
 
 @pytest.fixture
 def example(request: pytest.FixtureRequest) -> Iterator[Any]:
     """The block of this name as a module."""
-    module = ModuleType(f"checkers.{request.param}")
+    module = block(request.param)
     sys.modules[module.__name__] = module
-    exec(compile(BLOCKS[request.param], f"CONTRIBUTING.md: {request.param}", "exec"), module.__dict__)
     yield module
     del sys.modules[module.__name__]
+
+
+def block(name: str) -> ModuleType:
+    module = ModuleType(f"checkers.{name}")
+    exec(compile(BLOCKS[name], f"the example {name}", "exec"), module.__dict__)
+    return module
 
 
 @pytest.mark.parametrize("example", ["thin_air"], indirect=True)
 def test_the_checker_finds_what_it_is_for(example: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(MODELS, "thin-air", ModelInfo("thin-air", "", "thin_air:judge_thin_air"))
-    for text, valid in ((VALID, True), (INVALID, False)):
+    for text, valid in ((VALID, "unknown"), (VALID + READ.format(1), True), (INVALID, False)):
         history = tmp_path / "history.edn"
         history.write_text(text)
         verdict = check(history, "thin-air")
-        assert verdict.valid is valid
-        assert verdict.counts == ({} if valid else {"thin-air": 1})
+        assert verdict.valid == block("by_hand").judged_by_hand(history, example.judge_thin_air).valid == valid
+        assert verdict.counts == ({"thin-air": 1} if valid is False else {})
     (anomaly,) = verdict.anomalies["thin-air"]
     assert anomaly.message.endswith("nobody had written it.")
+
+
+def test_a_checker_takes_25_lines_of_code() -> None:
+    code = re.sub(r'^ *""".*?"""\n', "", BLOCKS["thin_air"], flags=re.M | re.S)
+    assert len([line for line in code.splitlines() if line.strip()]) <= 25
 
 
 @pytest.mark.parametrize("example", ["few_registers"], indirect=True)

@@ -15,7 +15,7 @@ from cluster.client.client import ClusterClient
 from cluster.wire.messages import StatusReply
 from harness.errors import UserError
 from harness.history.ops import Op
-from harness.run.life_cycle import Silent
+from harness.run.spec import Silent
 from tests import honest_runs as honest
 from tests.support.memory_database import apply_mop
 

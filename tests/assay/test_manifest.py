@@ -8,7 +8,7 @@ import pytest
 from command_line import INVALID, READ, UNKNOWN_SET, VALID, assay, files
 
 from assay.manifest import REQUIRED
-from checkers.transactions import judge as transactions
+from checkers.transactions import judge_transactions as transactions
 from tests.support.corpus import OWN
 
 HEADER = "file\tformat\tmodel\tvalid\tanomalies\tsource\n"

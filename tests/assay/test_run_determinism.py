@@ -12,7 +12,7 @@ from typing import Any
 from assay.compose import carry_out
 from assay.options import RunOptions
 from harness.history.rundir import RunDir
-from harness.run.life_cycle import Silent
+from harness.run.spec import Silent
 from tests.support.replay import diverging_seeds
 
 NEMESES = (("partition", "kill"), ("pause", "rotate-majority"), ("leader-returns", "power-cut"))

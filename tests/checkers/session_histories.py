@@ -3,6 +3,7 @@
 import random
 from dataclasses import dataclass, replace
 
+from checkers.columns.mops import flatten_mops, joined
 from harness.history.ops import Mop, Op
 from harness.history.table import to_table
 
@@ -59,6 +60,19 @@ def side_by_side(histories):
         moved = [replace(row, partition=number) for row in rows]
         events += events_of(moved, len(events), process_base=100 * number)
     return to_table(events)
+
+
+def flattened(table, projection, rows=997):
+    """The rows of a table as kernels get them, flattened `rows` operations at a time."""
+    return joined([flatten_mops(batch, projection) for batch in table.to_batches(max_chunksize=rows)], projection)
+
+
+def guilty(findings):
+    """By anomaly the histories (see `side_by_side`) that show it."""
+    found = {}
+    for finding in findings.kept:
+        found.setdefault(finding.anomaly, set()).add(finding.key.partition)
+    return found
 
 
 def intervals(random_: random.Random, count: int, sessions: int, overlapping: bool = False):

@@ -20,17 +20,17 @@ from checkers.engines.local import LocalEngine
 from checkers.engines.session import planned_task_bytes
 from checkers.engines.spark import SparkEngine
 from checkers.importers.detect import open_source
-from checkers.isolation import judge as isolation
+from checkers.isolation import judge_isolation as isolation
 from checkers.jepsen import logs
-from checkers.linearizability.objects import judge as objects
-from checkers.made.anomalies import INJECTED, history_of
+from checkers.linearizability.objects import refute_objects
+from checkers.made.injection import INJECTED, history_of
 from checkers.made.registers import RegisterShape, register_batches
 from checkers.options import CheckOptions
 from checkers.source import Source
-from checkers.transactions.graph import cycles
-from checkers.transactions.judge import judge_list_append
-from checkers.transactions.stages import spark as transactions_on_spark
-from checkers.transactions.stages.stretches import SIZES
+from checkers.transactions.graph import cycle_anomalies
+from checkers.transactions.judge_transactions import judge_list_append
+from checkers.transactions.stages import transactions_on_spark
+from checkers.transactions.stages.time_segments import SIZES
 from checkers.verdict import Verdict
 
 CONSISTENCIES = ("read-committed", "snapshot-isolation", "serializable", "strict-serializable")
@@ -45,7 +45,7 @@ def judged(anomaly: str, consistency: str) -> object:
 @pytest.mark.parametrize("anomaly", INJECTED["list-append"])
 def test_a_cycle_search_that_ends_early_never_makes_valid(anomaly: str, monkeypatch: pytest.MonkeyPatch) -> None:
     told = {name: judged(anomaly, name) for name in CONSISTENCIES}
-    monkeypatch.setattr(cycles, "_MOST_WORK", -1)
+    monkeypatch.setattr(cycle_anomalies, "_MOST_WORK", -1)
     for name in CONSISTENCIES:
         if told[name] is False:
             assert judged(anomaly, name) is not True, f"{anomaly} is hidden from {name}"
@@ -53,7 +53,7 @@ def test_a_cycle_search_that_ends_early_never_makes_valid(anomaly: str, monkeypa
 
 def test_some_injected_anomaly_was_hidden_by_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the test above tests something: with nothing searched there are unknown verdicts."""
-    monkeypatch.setattr(cycles, "_MOST_WORK", -1)
+    monkeypatch.setattr(cycle_anomalies, "_MOST_WORK", -1)
     assert "unknown" in {judged(anomaly, name) for anomaly in INJECTED["list-append"] for name in CONSISTENCIES}
 
 
@@ -88,7 +88,7 @@ def test_what_a_long_line_or_a_missing_log_hides_is_unknown(tmp_path: Path, monk
 EXPANDED_OTHERWISE = {
     "isolation": isolation.EXPANDED,
     "catalog": catalog.EXPANDED,
-    "multi-register": objects.EXPANDED,
+    "multi-register": refute_objects.EXPANDED,
     "monotonic-reads": grouped.SLICES.expanded,
     "list-append": transactions_on_spark._EXPANDED,
 }

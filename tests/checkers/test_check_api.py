@@ -12,7 +12,7 @@ from register_histories import Row, random_rows, table, write_history
 
 from checkers.api import check, check_run
 from checkers.columns.codes import CAS, FAILED_CAS, FAILED_WRITE, NEVER, NIL, READ, WRITE
-from checkers.linearizability.registers.findings import ZONE_ANOMALIES
+from checkers.linearizability.registers.register_zones import ZONE_ANOMALIES
 from checkers.made.examples import EXAMPLES
 from checkers.models import MODELS
 from checkers.options import CheckOptions

@@ -15,8 +15,9 @@ from numba import njit
 
 import checkers
 from checkers import compile_cache
-from checkers.compile_cache import code_digest, compilation_told
-from checkers.compiled import Kernel, kernel, lean, lean_inline
+from checkers.compile_cache import code_digest, compilation_reported
+from checkers.compiled import kernel, lean, lean_inline
+from checkers.linking import Kernel
 
 
 @lean
@@ -62,7 +63,7 @@ def test_compilation_is_told_as_one_however_many_functions_it_takes() -> None:
         return inner(x)
 
     told: list[bool] = []
-    with compilation_told(told.append):
+    with compilation_reported(told.append):
         assert outer(1) == 2
         assert told == [True, False]
         assert outer(2) == 3
@@ -73,7 +74,7 @@ def test_compilation_is_told_as_one_however_many_functions_it_takes() -> None:
 
 
 def test_kernels_are_compiled_for_one_width_of_whole_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("checkers.compiled.kernels_directory", lambda: tmp_path)
+    monkeypatch.setattr("checkers.linking.kernels_directory", lambda: tmp_path)
     narrow, wide = np.array([4], np.int32), np.array([7], np.int64)
     assert _sums(narrow, wide) == (0 + 1 + 2 + 3) + (4 + 5 + 6) + sum(range(3, 10)) + 8 + 2
     assert len(_sum_to.part.signatures) == len(_twice.part.signatures) == 1
@@ -93,7 +94,7 @@ def test_of_processes_that_need_a_kernel_at_once_one_compiles_it(tmp_path: Path)
     code = """
 import numpy as np
 from numba.core import event
-from checkers.columns.grouping import _count_keys
+from checkers.columns.projection import _count_keys
 compiled = []
 class Listener(event.Listener):
     def on_start(self, event): compiled.append(event)
@@ -146,26 +147,26 @@ def _digested(module: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 
 def test_the_digest_is_another_for_other_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = code_digest.__wrapped__("checkers.linearizability.objects.explore")
+    before = code_digest.__wrapped__("checkers.linearizability.objects.object_search")
     read = compile_cache._code_and_imports
 
     def changed(name: str) -> tuple[bytes, frozenset[str]]:
         code, imported = read(name)
-        return code + (b"#" if name == "checkers.linearizability.objects.states" else b""), imported
+        return code + (b"#" if name == "checkers.linearizability.objects.word_store" else b""), imported
 
     monkeypatch.setattr(compile_cache, "_code_and_imports", changed)
-    assert code_digest.__wrapped__("checkers.linearizability.objects.explore") != before
+    assert code_digest.__wrapped__("checkers.linearizability.objects.object_search") != before
     assert code_digest.__wrapped__("checkers.columns.graph") == code_digest("checkers.columns.graph")
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "from harness.history.columns import LIMIT",
-        "import harness.history.columns as columns",
+        "from harness.history.table import LIMIT",
+        "import harness.history.table as columns",
         "from harness import (\n    columns,\n)",
-        "def made():\n    from harness.history.columns import LIMIT\n    return LIMIT",
-        "if True:\n    import harness.history.columns",
+        "def made():\n    from harness.history.table import LIMIT\n    return LIMIT",
+        "if True:\n    import harness.history.table",
         "from checkers.between import LIMIT",
     ],
 )
@@ -178,7 +179,7 @@ def test_the_digest_follows_imports_wherever_they_stand(
     for name, text in {"checkers": "", "harness": "LIMIT = 1"}.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text(text)
-    (tmp_path / "checkers" / "between.py").write_text("from harness.history.columns import LIMIT\nimport harness.gone")
+    (tmp_path / "checkers" / "between.py").write_text("from harness.history.table import LIMIT\nimport harness.gone")
     (tmp_path / "checkers" / "made.py").write_text(f"import os\n{line}\n")
     (tmp_path / "harness" / "columns.py").write_text("LIMIT = 1")
     before = code_digest.__wrapped__("checkers.made")
@@ -188,14 +189,14 @@ def test_the_digest_follows_imports_wherever_they_stand(
 
 
 def test_constants_of_the_harness_are_part_of_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert {"harness.history.columns", "harness.history.ops"} <= _digested("checkers.importers.pairing", monkeypatch)
+    assert {"harness.history.table", "harness.history.ops"} <= _digested("checkers.importers.pairing", monkeypatch)
 
 
 ONE_KIND = """
 import gc
 from checkers.api import judge_source
 from checkers.engines.local import LocalEngine
-from checkers.compiled import Kernel
+from checkers.linking import Kernel
 from checkers.made.examples import groups, open_example
 
 for example in [each for group in groups() for each in group.examples if each.path.suffix != ".log"]:
@@ -216,7 +217,7 @@ def test_no_example_takes_a_kernel_compiled_twice() -> None:
 SET_UP = """
 import gc
 from checkers.compile_all import compile_model
-from checkers.compiled import Kernel
+from checkers.linking import Kernel
 from checkers.importers.detect import open_source
 from checkers.made.examples import EXAMPLES
 

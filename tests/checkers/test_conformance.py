@@ -16,7 +16,7 @@ from checkers.engines.api import Engine
 from checkers.importers.detect import open_source
 from checkers.models import MODELS
 from checkers.options import CheckOptions
-from checkers.transactions.judge import judge_by_each
+from checkers.transactions.judge_transactions import judge_by_each
 from checkers.transactions.lattice import implied_anomalies, implied_models, impossible_models
 from checkers.verdict import Verdict, in_two_words
 from tests.support.corpus import CORPUS, needs_corpus

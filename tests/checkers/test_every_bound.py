@@ -24,7 +24,7 @@ from checkers.engines.local import LocalEngine
 from checkers.made.examples import Example, groups, open_example
 from checkers.models import MODELS
 from checkers.options import CheckOptions
-from checkers.transactions.stages.stretches import Sizes
+from checkers.transactions.stages.time_segments import Sizes
 from checkers.verdict import Validity
 from harness.errors import UserError
 
@@ -42,7 +42,7 @@ class Least(NamedTuple):
 
 BOUNDS = (
     Least("catalog:_STEPS_PER_S", 0),
-    Least("catalog:_STATES_TOLD", 0),
+    Least("catalog:_STATES_SHOWN", 0),
     Least("catalog:PIN_AFTER", 0),
     Least("catalog:PINS", 0),
     Least("catalog:PIN_WORK_SHARE", 0.0),
@@ -52,15 +52,15 @@ BOUNDS = (
     Least("columns:_PLACES", 1),
     Least("engines:_ROWS_PER_CALL", 1),
     Least("explain:_MOST_SHOWN", 1),
-    Least("findings:_MOST_TOLD", 1),
+    Least("findings:_MOST_KEPT", 1),
     Least("isolation:_CYCLES", 0),
     Least("jepsen:_MOST_TOTALS", 1),
-    Least("jepsen:MOST_TOLD", 0, TASKS),
+    Least("jepsen:MOST_SUMS", 0, TASKS),
     Least("jepsen:_ROWS_PER_RANGE", 1, TASKS),
     Least("jepsen:_MOST_RANGES", 1, TASKS),
     Least("jepsen:_MOST_COUNTERS", 0, TASKS),
     Least("jepsen:_MOST_BITS", 0),
-    Least("jepsen:_MOST_TOLD", 0, TASKS),
+    Least("jepsen:_MOST_SETS", 0, TASKS),
     Least("jepsen:_ITEMS_PER_SHARE", 1, TASKS),
     Least("jepsen:_LEAST_SHOWN", 1, TASKS),
     Least("linearizability:_SHOWN", 0),
@@ -95,7 +95,7 @@ HARMLESS = {
     "transactions:_PLACED_BYTES": "the same",
     "columns:_PAGE_BITS": "whether values are numbered by pages or by sorting",
     "columns:OPS_PER_INSTANCE": "the width of a row of what is shown; anomalies are counted beside it",
-    "engines:_BYTES_PER_OPERATION": "chooses the engine, and both give one verdict",
+    "api:_BYTES_PER_OPERATION": "chooses the engine, and both give one verdict",
     "importers:_MOST_BYTES": "a longer text is refused",
     "importers:MOST_DEPTH": "deeper values are refused",
     "importers:_MOST_DIGITS": "longer integers are read another way",

@@ -28,10 +28,10 @@ from checkers.engines.spark import SparkEngine
 from checkers.importers.detect import open_source
 from checkers.made.registers import RegisterShape, register_batches
 from checkers.options import CheckOptions
-from checkers.snapshots import feed
-from checkers.transactions.stages import spark as transactions
-from checkers.transactions.stages import stretches
-from checkers.transactions.stages.stretches import Sizes
+from checkers.snapshots import change_feed
+from checkers.transactions.stages import time_segments
+from checkers.transactions.stages import transactions_on_spark as transactions
+from checkers.transactions.stages.time_segments import Sizes
 from checkers.verdict import Verdict
 
 LARGEST = 100_000_000
@@ -200,9 +200,9 @@ def small_tasks(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     ):
         monkeypatch.setattr(module, name, rows)
     monkeypatch.setattr(spark, "_FEW_ROWS", rows // 3)
-    monkeypatch.setattr(stretches, "SIZES", Sizes(a_home=rows))
+    monkeypatch.setattr(time_segments, "SIZES", Sizes(a_home=rows))
     monkeypatch.setattr(shuffle, "CELL_ROWS", 1)
-    monkeypatch.setattr(feed, "EVENTS_PER_RANGE", rows)
+    monkeypatch.setattr(change_feed, "EVENTS_PER_RANGE", rows)
 
 
 @pytest.fixture

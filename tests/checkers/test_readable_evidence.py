@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from checkers.api import check
-from checkers.explain.evidence import readable
+from checkers.explain.conclude import readable
 from checkers.importers.detect import open_source
 from checkers.verdict import Anomaly, Verdict
 from results.words import operation

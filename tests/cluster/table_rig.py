@@ -10,8 +10,8 @@ from cluster.deploy.layout import Layout
 from cluster.failpoints import FAILPOINTS, TSERVER
 from cluster.knobs import Knobs
 from cluster.wire.messages import WIRE_VERSION
+from harness.cell_address import CellAddress
 from harness.env.sim import SimEnvironment
-from harness.history.ops import CellAddress
 from harness.ports.sim.world import World
 
 KNOBS = Knobs(snapshot_entries=10, retained_entries=0, log_segment_bytes=2_000)

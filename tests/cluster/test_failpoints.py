@@ -21,9 +21,8 @@ from cluster.failpoints import (
 from cluster.inspection import Inspection
 from cluster.wire.messages import ArmedReply, ArmFailpoint, DeleteTablet, encode
 from harness.ports.failpoints import ANY, Arming, InjectedFailure, pass_by
-from harness.ports.real.clock import RealClock
-from harness.ports.real.failpoints import real_failpoints
-from harness.protocols import ProcessState
+from harness.ports.machines import ProcessState
+from harness.ports.real.ports import RealClock, real_failpoints
 from tests.cluster.table_rig import TableRig, play
 
 SYNC = "disk.before_sync"

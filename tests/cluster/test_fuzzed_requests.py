@@ -30,8 +30,8 @@ from cluster.wire.messages import (
     encode,
 )
 from cluster.wire.operating import ChangeMasters
+from harness.cell_address import CellAddress
 from harness.errors import IndefiniteError
-from harness.history.ops import CellAddress
 from harness.ports.api import CallLost, Refused, Unreachable
 from tests.cluster.table_rig import TableRig, play
 

@@ -15,8 +15,8 @@ from cluster.node import run_node
 from cluster.raft.types import ChangeKind
 from cluster.wire.identity import IDENTITY_FILE, identity_file, named_cluster
 from cluster.wire.messages import WIRE_VERSION, ChangeReplicas, ConfigurationReply, Replica
+from harness.cell_address import CellAddress
 from harness.errors import DefiniteError
-from harness.history.ops import CellAddress
 from harness.ports.api import Hello, is_stranger
 from harness.ports.sim.world import World
 from tests.cluster.table_rig import TableRig

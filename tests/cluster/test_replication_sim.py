@@ -14,9 +14,10 @@ from cluster.knobs import Knobs
 from cluster.tserver.metadata import TABLETS_DIRECTORY
 from cluster.wire.messages import WIRE_VERSION, Column
 from harness.errors import DefiniteError
+from harness.ports.api import node_of
 from harness.ports.sim.link import LinkOptions
 from harness.ports.sim.world import World
-from harness.protocols import GroupStatus, node_of
+from harness.protocols import GroupStatus
 from tests.cluster import operating
 from tests.cluster.table_rig import TableRig, play
 

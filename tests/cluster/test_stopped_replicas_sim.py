@@ -12,7 +12,7 @@ from cluster.invariants.reports import Reports
 from cluster.invariants.watch import NO_PANIC
 from cluster.ranges.tablet import TabletMachine
 from harness.ports.sim.world import World
-from harness.verdict.invariants import Breach
+from harness.protocols import Breach
 from tests.cluster.cluster_rig import ClusterRig
 
 

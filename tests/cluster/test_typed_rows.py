@@ -22,9 +22,9 @@ from cluster.store.mvcc import LATEST, MvccStore, Version
 from cluster.store.schema import AddColumn, Column, DropColumn, RenameColumn, altered, encode_key
 from cluster.wire.messages import WIRE_VERSION, Cell, RequestId
 from cluster.wire.rows import ChangeRow, GetRow, RowChangeKind, ScanRows, TypedRowsReply
+from harness.cell_address import CellAddress
 from harness.env.sim import SimEnvironment
 from harness.errors import DefiniteError
-from harness.history.ops import CellAddress
 from harness.ports.sim.world import World
 
 BASE = (Column(0, "k", "int64", False, None, True), Column(1, "a", "int64"), Column(2, "b", "int64", False, 7))

@@ -12,7 +12,7 @@ from cluster.invariants.states import WRITTEN_STATE
 from cluster.ranges.lease_record import RenewLease
 from cluster.ranges.tablet import TabletMachine, decode_command
 from cluster.wire.operating import LeadershipReply, TransferLeadership
-from harness.history.ops import CellAddress
+from harness.cell_address import CellAddress
 from harness.protocols import GroupStatus
 from tests.cluster.table_rig import KNOBS, TableRig, play
 

@@ -12,11 +12,12 @@ from cluster.deploy.database_ssh import SshDatabase
 from cluster.deploy.layout import Layout
 from cluster.deploy.readiness import leaders, ready_timeout_s
 from cluster.knobs import Knobs
+from harness.cell_address import CellAddress
 from harness.env.docker.environment import DockerEnvironment
 from harness.env.ssh import Conversation
 from harness.errors import DefiniteError, IndefiniteError
-from harness.history.ops import CellAddress, Mop, Op
-from harness.ports.real.clock import RealClock
+from harness.history.ops import Mop, Op
+from harness.ports.real.ports import RealClock
 from harness.protocols import Client, DiskState, Node
 
 T = TypeVar("T")

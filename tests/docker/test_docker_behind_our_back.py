@@ -17,7 +17,7 @@ from assay.options import RunOptions
 from harness.env.docker.engine import RUN_LABEL
 from harness.env.firewall import CHAIN
 from harness.history.ops import Op
-from harness.run.life_cycle import Silent
+from harness.run.spec import Silent
 from harness.verdict.run_verdict import RunVerdict
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker")]

@@ -1,4 +1,4 @@
-"""Known bugs of the masters are found in containers too, each by the command that the README names for it."""
+"""Known bugs of the masters are found in containers too, each by the command of `flaws.md`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from assay.compose import carry_out
 from assay.judging import judge_saved_run
 from assay.options import RunOptions
-from harness.run.life_cycle import Silent
+from harness.run.spec import Silent
 from nemesis.asked import split
 
 pytestmark = [pytest.mark.docker, pytest.mark.campaign, pytest.mark.xdist_group("docker")]

@@ -13,7 +13,8 @@ import pytest
 
 from harness.env.docker.environment import DockerEnvironment
 from harness.env.ssh import Conversation
-from harness.protocols import ClockControl, Skew
+from harness.ports.machines import Skew
+from harness.protocols import ClockControl
 from tests.docker.shared_cluster import open_on_each
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker")]

@@ -9,7 +9,7 @@ import pytest
 
 from harness.errors import DefiniteError, HarnessError
 from harness.history.ops import cas, read, write
-from harness.protocols import ProcessState
+from harness.ports.machines import ProcessState
 from tests.docker.shared_cluster import WRITES, Cluster
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker")]

@@ -10,7 +10,7 @@ from harness.env import daemon
 from harness.env.daemon import Daemon
 from harness.env.docker.environment import DockerEnvironment
 from harness.errors import HarnessError
-from harness.protocols import CLIENTS, ProcessState
+from harness.ports.machines import CLIENTS, ProcessState
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker")]
 

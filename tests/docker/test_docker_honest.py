@@ -16,9 +16,8 @@ import pytest
 from cluster.deploy.database_ssh import SshDatabase
 from harness.env import clocks
 from harness.env.docker import environment as environments
-from harness.env.docker.abilities import PROBE_COMMAND
 from harness.env.docker.engine import RUN_LABEL
-from harness.env.docker.environment import DockerEnvironment
+from harness.env.docker.environment import PROBE_COMMAND, DockerEnvironment
 from harness.history.ops import Op
 from nemesis.faults import Kill
 from tests import honest_runs as honest

@@ -15,7 +15,7 @@ import pytest
 from assay.compose import carry_out
 from assay.judging import judge_saved_run
 from assay.options import RunOptions
-from harness.run.life_cycle import Silent
+from harness.run.spec import Silent
 from harness.verdict.run_verdict import RunVerdict
 
 pytestmark = [pytest.mark.docker, pytest.mark.campaign, pytest.mark.xdist_group("docker")]

@@ -11,7 +11,8 @@ import pytest
 from harness.env import reachability
 from harness.env.docker.environment import DockerEnvironment
 from harness.errors import HarnessError
-from harness.protocols import Impairment, PacketShaping, ProbeFlow
+from harness.ports.machines import Impairment, ProbeFlow
+from harness.protocols import PacketShaping
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker")]
 

@@ -15,7 +15,7 @@ from harness.env.docker.environment import DockerEnvironment
 from harness.env.docker.leftovers import clean_leftovers
 from harness.env.docker.machines import container_name
 from harness.errors import HarnessError
-from harness.ports.real.clock import RealClock
+from harness.ports.real.ports import RealClock
 from harness.protocols import Node
 from tests.docker.conftest import is_nobodys
 
@@ -31,7 +31,7 @@ from pathlib import Path
 from harness.env.docker.environment import DockerEnvironment
 from harness.env.docker.machines import KeptLogs
 from harness.protocols import Node
-from harness.ports.real.clock import RealClock
+from harness.ports.real.ports import RealClock
 
 async def main():
     logs = KeptLogs("/var/log/assay/node.log", Path(sys.argv[1]) / "nodes")

@@ -12,7 +12,7 @@ from assay.compose import Finished, carry_out
 from assay.judging import judge_saved_run
 from assay.options import RunOptions
 from cluster.deploy.database_ssh import SshDatabase
-from harness.run.life_cycle import Silent
+from harness.run.spec import Silent
 from tests import honest_runs as honest
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker")]

@@ -5,7 +5,7 @@ from itertools import chain, combinations, product
 import pytest
 
 from harness.errors import UserError
-from harness.levels import LEVELS, binds, data_centre_of, demand, quorum, read_replication, told_replication
+from harness.levels import LEVELS, binds, data_centre_of, demand, quorum, read_replication, replication_text
 
 TOPOLOGIES = [
     dict(zip("abc", factors, strict=False)) for count in (1, 2, 3) for factors in product((1, 2, 3), repeat=count)
@@ -46,7 +46,7 @@ def places(factors):
         yield from ((level, name) for name in (factors if level.startswith("LOCAL") else (None,)))
 
 
-@pytest.mark.parametrize("factors", [f for f in TOPOLOGIES if sum(f.values()) <= 6], ids=told_replication)
+@pytest.mark.parametrize("factors", [f for f in TOPOLOGIES if sum(f.values()) <= 6], ids=replication_text)
 def test_the_rule_is_what_all_sets_of_replicas_say(factors):
     levels = list(places(factors))
     for one, other in product(levels, levels):
@@ -70,7 +70,7 @@ def test_the_rule_as_the_design_says_it_in_words():
 def test_replication_reads_back_and_a_majority_is_the_smallest():
     assert [quorum(n) for n in (1, 2, 3, 4, 5)] == [1, 2, 2, 3, 3]
     for factors in TOPOLOGIES:
-        assert read_replication(told_replication(factors)) == factors
+        assert read_replication(replication_text(factors)) == factors
 
 
 @pytest.mark.parametrize("text", ["", "a", "a:", ":3", "a:0", "a:-1", "a:x", "a:1,a:2", "a:1,"])
@@ -89,7 +89,7 @@ def test_levels_that_can_not_be_are_refused_in_a_sentence(level, here, says):
         demand(level, here, {"a": 1, "b": 1})
 
 
-@pytest.mark.parametrize("factors", [f for f in TOPOLOGIES if sum(f.values()) <= 5], ids=told_replication)
+@pytest.mark.parametrize("factors", [f for f in TOPOLOGIES if sum(f.values()) <= 5], ids=replication_text)
 def test_answers_are_enough_when_the_level_in_words_says_so(factors):
     replicas = [(name, number) for name, size in factors.items() for number in range(size)]
     sets = list(chain.from_iterable(combinations(replicas, size) for size in range(len(replicas) + 1)))

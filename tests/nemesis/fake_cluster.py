@@ -11,22 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from harness.errors import HarnessError
-from harness.ports.failpoints import SYNC, Action
-from harness.protocols import (
-    CLIENTS,
-    Client,
-    Damage,
-    DamageKind,
-    DiskState,
-    Failpoint,
-    GroupStatus,
-    Impairment,
-    Node,
-    NodeStatus,
-    ProbeFlow,
-    ProcessState,
-    Skew,
-)
+from harness.ports.failpoints import SYNC, Action, Failpoint
+from harness.ports.machines import CLIENTS, Impairment, ProbeFlow, ProcessState, Skew
+from harness.protocols import Client, Damage, DamageKind, DiskState, GroupStatus, Node, NodeStatus
 from harness.verdict.leaderships import Leaderships
 from nemesis.kinds.packets import DRAWS
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from harness.env.sim import SimEnvironment
 from harness.errors import HarnessError
 from harness.history.ops import Op
+from harness.ports.machines import Impairment, ProcessState, Skew
 from harness.ports.sim import LinkOptions, World
-from harness.protocols import Impairment, ProcessState, Skew
 from nemesis.faults import NetworkPartition, SetClocks
 from nemesis.grudges import isolate
 from nemesis.kinds.api import Claims, Moment

@@ -10,7 +10,7 @@ from fake_cluster import FakeDatabase
 from test_nemesis_life_cycle import START_NS, Stand
 
 from harness.history.ops import Op
-from harness.protocols import ProcessState
+from harness.ports.machines import ProcessState
 
 
 def test_only_the_failpoints_that_were_named_are_armed() -> None:

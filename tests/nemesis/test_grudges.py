@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.protocols import CLIENTS
+from harness.ports.machines import CLIENTS
 from nemesis.faults import Kill, NetworkPartition
 from nemesis.grudges import Grudge, bridge, grudge, halves, isolate, majorities_ring, one_way, split
 

@@ -16,10 +16,10 @@ from cluster.deploy.layout import Layout
 from cluster.wire.messages import WIRE_VERSION
 from harness.env.sim import SimEnvironment
 from harness.history.rundir import create
+from harness.ports.machines import ProcessState
 from harness.ports.sim.world import World
-from harness.protocols import ProcessState
-from harness.run.life_cycle import Test, run
-from harness.run.spec import Silent
+from harness.run.life_cycle import run
+from harness.run.spec import Silent, Test
 from harness.verdict.facts import load_faults, load_summary
 from nemesis.packages import NemesisOptions, package
 from nemesis.quorum import LEADERLESS

@@ -12,7 +12,8 @@ from fake_cluster import GROUPS, FakeDatabase, FakeEnvironment
 
 from harness.errors import HarnessError
 from harness.history.ops import Op
-from harness.protocols import CLIENTS, DiskState, NodeStatus, ProcessState
+from harness.ports.machines import CLIENTS, ProcessState
+from harness.protocols import DiskState, NodeStatus
 from nemesis.injectors import Injectors
 from nemesis.kinds.api import Claims
 from nemesis.kinds.disks import DiskTroubles, TroubleDisks

@@ -8,8 +8,8 @@ from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import Layout
 from cluster.knobs import Knobs
 from cluster.wire.messages import WIRE_VERSION
+from harness.cell_address import CellAddress
 from harness.env.sim import SimEnvironment
-from harness.history.ops import CellAddress
 from harness.ports.sim.link import LinkOptions
 from harness.ports.sim.world import World
 from harness.protocols import GroupStatus, Node, NodeStatus

@@ -12,7 +12,8 @@ import pytest
 from fake_cluster import GROUPS, NODES, WIDE_GROUPS, WIDE_NODES, FakeDatabase, FakeEnvironment
 
 from harness.history.ops import Op
-from harness.protocols import GroupStatus, NodeStatus, ProcessState
+from harness.ports.machines import ProcessState
+from harness.protocols import GroupStatus, NodeStatus
 from nemesis.faults import NO_CUT, PointDelay
 from nemesis.nemesis import FaultNemesis, Patience
 from nemesis.quorum import LEADERLESS

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from harness.history.ops import Op
-from harness.run.after_effects import MOST_S, wear_s
+from harness.run.allowances import LONGEST_WEARING_OFF_S, wearing_off_s
 from nemesis.nemesis import FaultNemesis
 from nemesis.view import DEFAULT_CLOCK_OFFSET_NS
 from tests.nemesis.fake_cluster import FakeDatabase, FakeEnvironment
@@ -31,8 +31,8 @@ def test_a_clock_that_was_set_back_has_worn_off_when_what_it_showed_is_within_th
         began_ns = clock.monotonic_ns()
         await nemesis.teardown()
         assert nemesis.worn_off_ns == (began_ns + ahead_ns if ahead_ns else 0)
-        assert wear_s(nemesis, began_ns) == ahead_ns / 1e9
-        assert wear_s(nemesis, began_ns + ahead_ns) == 0.0
+        assert wearing_off_s(nemesis, began_ns) == ahead_ns / 1e9
+        assert wearing_off_s(nemesis, began_ns + ahead_ns) == 0.0
 
     asyncio.run(scenario())
 
@@ -54,5 +54,5 @@ def test_who_sets_clocks_ahead_for_hours_has_nobody_wait_for_hours() -> None:
     class Ahead:
         worn_off_ns = 3_600 * 10**9
 
-    assert wear_s(Ahead(), 0) == MOST_S
-    assert wear_s(object(), 0) == 0.0
+    assert wearing_off_s(Ahead(), 0) == LONGEST_WEARING_OFF_S
+    assert wearing_off_s(object(), 0) == 0.0

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 
 import checkers
-from checkers.compiled import Kernel
+from checkers.linking import Kernel
 
 MAKERS = "checkers.made"
 """Makes histories; no check comes there."""

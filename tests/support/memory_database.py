@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from harness.errors import DefiniteError
 from harness.history.ops import Mop, Op
 from harness.ports.api import Clock
-from harness.protocols import Client, Node, NodeStatus, ProcessState
+from harness.ports.machines import ProcessState
+from harness.protocols import Client, Node, NodeStatus
 
 Cells: TypeAlias = dict[int, int | None]
 Apply: TypeAlias = Callable[[Cells, Mop], Mop]

@@ -36,8 +36,8 @@ import weak_store
 
 from checkers.catalog.calls import CREATE
 from checkers.columns.codes import FAILED_CAS, FAILED_WRITE, NEVER
+from checkers.made.catalog import corrupted
 from checkers.made.catalog import events_of as catalog_events
-from checkers.made.catalog_calls import corrupted
 from checkers.made.objects import FOREIGN_BASE
 from checkers.source import Source
 from checkers.transactions.inference.register_accesses import ORDER_REALTIME

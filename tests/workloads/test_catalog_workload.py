@@ -10,7 +10,7 @@ import pytest
 from assay.campaign import try_seed
 from assay.options import RunOptions
 from checkers.catalog import calls
-from checkers.catalog.rows import ROW_OPERATIONS
+from checkers.catalog.altered_rows import ROW_OPERATIONS
 from cluster.deploy.catalog_ops import FS, TABLE_STATES, TABLET_STATES
 from harness.generators import limit
 from harness.generators.core import Context

@@ -17,20 +17,15 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from checkers.columns.codes import NEVER, Ints
+from checkers.columns.codes import NEVER, Bools, Codes, Ids, Ints
 from checkers.compiled import kernel, lean
-from checkers.linearizability.objects.kinds import DEQUEUE, ENQUEUE, FIFO, IS_EMPTY, TAKE, ObjectOps
-from checkers.linearizability.registers.zones import INVALID, UNDECIDED, VALID
+from checkers.linearizability.driver import INVALID, UNDECIDED, VALID
+from checkers.linearizability.objects.object_columns import DEQUEUE, ENQUEUE, FIFO, IS_EMPTY, TAKE, ObjectOps
 
 MISSING, OVERTAKEN, STUCK_IN, COVERED = range(4)
 """What is wrong: what came out was not in; a later element came out before an earlier one; more must have been taken by
 dequeues of unknown outcome than there are; a look found nothing at no such moment."""
-
-Times = npt.NDArray[np.int64]
-
-Flags = npt.NDArray[np.bool_]
 
 
 class _Elements(NamedTuple):
@@ -44,7 +39,7 @@ class _Elements(NamedTuple):
     put_to: Ints
     get_from: Ints
     get_to: Ints
-    known: Flags
+    known: Bools
 
 
 class _Inside(NamedTuple):
@@ -62,8 +57,8 @@ class _Queues(NamedTuple):
     tells objects apart."""
 
     key: Ints
-    repeated: Flags
-    guessed: Flags
+    repeated: Bools
+    guessed: Bools
     elements: _Elements
     takes: Ints
     looks: Ints
@@ -85,9 +80,9 @@ def _first_to_end(waiting, count, complete):
 class _ElementEvents(NamedTuple):
     """The events of each element, in order: the element, the row that completes at `time` or else begins."""
 
-    element: npt.NDArray[np.int32]
+    element: Ids
     row: Ints
-    time: Times
+    time: Ints
 
 
 @kernel
@@ -197,7 +192,7 @@ def _queues(ops: ObjectOps) -> _Queues:
     return _Queues(key, repeated, guessed, elements, takes, looks, missing, inside, last + 1)
 
 
-def _chosen(elements: _Elements, rows: Flags) -> _Elements:
+def _chosen(elements: _Elements, rows: Bools) -> _Elements:
     return _Elements(*[column[rows] for column in list[Any](elements)])
 
 
@@ -269,7 +264,7 @@ def _covered(ops: ObjectOps, queues: _Queues) -> tuple[Ints, Ints, Ints]:
     return looks[bad], fresh[part[bad]], stops[part[bad]]
 
 
-def judge_queues(ops: ObjectOps) -> tuple[npt.NDArray[np.uint8], Ints]:
+def judge_queues(ops: ObjectOps) -> tuple[Codes, Ints]:
     """VALID, INVALID or UNDECIDED for every object of queues or bags, and by which event it is refuted, else NEVER."""
     queues = _queues(ops)
     one, count = queues.elements, len(ops.offsets) - 1
@@ -320,7 +315,7 @@ def what_is_wrong(ops: ObjectOps) -> Wrong | None:
     return Wrong(COVERED, _cover(ops, queues, int(looks[0]), int(first_in[0]), int(last_in[0])))
 
 
-def _of_element(ops: ObjectOps, value: int) -> Flags:
+def _of_element(ops: ObjectOps, value: int) -> Bools:
     return np.isin(ops.kind, (ENQUEUE, DEQUEUE)) & (ops.value == value)
 
 

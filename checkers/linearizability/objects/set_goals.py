@@ -14,24 +14,24 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from checkers.columns.codes import Ints
 from checkers.compiled import lean, make_record
-from checkers.linearizability.frontier import has_bit, unset_bit
-from checkers.linearizability.objects.foresight import forgive
-from checkers.linearizability.objects.kinds import ADD, MEMBERS, REMOVE
-from checkers.linearizability.objects.models import IMPOSSIBLE, is_plain_add, step
-from checkers.linearizability.objects.states import symbol
+from checkers.linearizability.configurations import has_bit, unset_bit
+from checkers.linearizability.objects.object_columns import ADD, MEMBERS, REMOVE
+from checkers.linearizability.objects.object_pruning import forgive
+from checkers.linearizability.objects.object_steps import IMPOSSIBLE, is_plain_add, step
+from checkers.linearizability.objects.word_store import symbol
 
 FAR: Final = 1 << 40
 """Instead of a distance: nothing to go to."""
 
 
 class Goals(NamedTuple):
-    """Scratch: by slot how far a read is from the state at hand, and how far two sorted lists are compared (`WALK`)."""
+    """Scratch of one extension of one configuration of a set."""
 
-    distance: npt.NDArray[np.int64]
-    walk: np.record
+    distance: Ints  # by slot: elements on which an owed read and the state differ; FAR: no goal (more)
+    walk: np.record  # how far a state and a read, both sorted, are compared, by the fields of WALK
 
 
 WALK: Final = (
@@ -41,7 +41,7 @@ WALK: Final = (
 
 
 def make_goals(slots: int) -> Goals:
-    """Scratch for so many slots."""
+    """Scratch for searches with `slots` slots."""
     return Goals(np.zeros(slots, np.int64), make_record(WALK))
 
 
@@ -110,7 +110,7 @@ def reach(search, goal, state, event):
     ops, window, store, walk = search.ops, search.window, search.store, search.goals.walk
     walk.in_state, walk.in_read = 0, ops.sets.first[goal]
     now = state
-    # `now` agrees with the read in all elements that the walk is past, and with `state` in the others.
+    # Before each turn `now` agrees with the read in all elements that the walk is past, and with `state` in the others.
     while now >= 0:
         element, kind = _difference(ops, goal, state, store, walk)
         if kind < 0:

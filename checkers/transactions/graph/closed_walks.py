@@ -11,51 +11,43 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from checkers.columns.codes import Codes, Ids, Int, Ints
 from checkers.compiled import lean
 from checkers.transactions.graph.edges import FREE, PROCESS, REALTIME, RW
-
-Ids = npt.NDArray[np.int32]
-Ints = npt.NDArray[np.int64]
 
 STATES: Final = 24
 
 MISSED: Final = 0
 SIMPLE: Final = 1
 CROSSED: Final = 2
-"""The closed walk passes a node twice: it is several cycles."""
+"""What came of a group: no walk, a walk that is one cycle, a walk that passes a node twice and so is several."""
 
 
 class Ground(NamedTuple):
-    """Nodes in groups (strong components), inside a group in order of invocation: group g has the places
-    `group_at[g]:group_at[g + 1]`; `node` tells who is there (-1: a helper). Edges inside groups by source place.
-    Real time leads to the places `late[late_at[g]:late_at[g + 1]]`, invoked at `late_invoke` of the same index, from
-    places by `complete` (NEVER: from nowhere). No edge but rw leads to a place of less `depth`; what is invoked at
-    `late[late_end[place]]` or later does not lead back to a place without rw edges."""
+    """Nodes at places, in groups, which are strong components; inside a group in order of invocation. Never written."""
 
-    group_at: Ints
-    node: Ids
-    complete: Ints
-    offsets: Ints
-    target: Ids
-    kind: npt.NDArray[np.uint8]
-    late_at: Ints
-    late: Ids
-    late_invoke: Ints
-    depth: Ints
-    late_end: Ints
+    group_at: Ints  # group g has the places group_at[g]:group_at[g + 1]
+    node: Ids  # by place who is there, -1: a helper
+    complete: Ints  # by place the event of its completion, NEVER where real time leads nowhere from it
+    offsets: Ints  # the edges from a place are offsets[place]:offsets[place + 1]; all stay inside its group
+    target: Ids  # by edge the place that it leads to
+    kind: Codes  # by edge WW … FREE
+    late_at: Ints  # real time leads, in group g, to the places late[late_at[g]:late_at[g + 1]]
+    late: Ids  # those places, inside a group in order of invocation
+    late_invoke: Ints  # the events of their invocations
+    depth: Ints  # by place; no edge but rw leads to a place of less depth
+    late_end: Ints  # by place: what late[late_end[place]:] invokes leads back to it by way of rw edges only
 
 
 class Wanted(NamedTuple):
-    """What a closed walk must be like: numbers of rw edges (`most_rw` 2: any number), whether two of them must or must
-    not be neighbours, whether an extra edge is needed, and whether real time may be used."""
+    """What a closed walk must be like."""
 
-    least_rw: int
-    most_rw: int
-    adjacent: int
-    extra: int
-    realtime: int
+    least_rw: int  # rw edges at least, 0 to 2
+    most_rw: int  # rw edges at most; 2: any number
+    adjacent: int  # REFUSED, ALLOWED or REQUIRED: one rw edge right behind another, around the walk's end too
+    extra: int  # ALLOWED or REQUIRED: an edge of process or real time
+    realtime: int  # 1 if real time may be used
 
 
 BOTTOMLESS: Final = 2**62
@@ -67,57 +59,53 @@ REQUIRED: Final = 2
 
 
 class Walks(NamedTuple):
-    """What was found by group: MISSED, SIMPLE or CROSSED, and the walk `place[at[g]:at[g] + length[g]]` with the kind
-    of the edge that leaves each place. `used[0]` is how much of `place` is taken, `used[1]` how many edges were
-    looked at."""
+    """What was found, by group: the walk is `place[at[g]:at[g] + length[g]]`."""
 
-    status: npt.NDArray[np.uint8]
-    at: Ints
-    length: Ints
-    place: Ids
-    kind: npt.NDArray[np.uint8]
-    used: Ints
+    status: Codes  # by group MISSED, SIMPLE or CROSSED
+    at: Ints  # by group where its walk begins, if it is not MISSED
+    length: Ints  # by group how many edges its walk has
+    place: Ids  # the places of all walks, from the source of the edge that each was looked for through
+    kind: Codes  # the kind of the edge that leaves each place; the last one leads back to the first
+    used: Ints  # used[0]: how much of `place` is taken; used[1]: edges looked at over all groups, the work done
 
 
 class Starts(NamedTuple):
-    """Edges that closed walks are to pass, by group: those of group g are `at[g]:at[g + 1]`, from place `source` to
-    `target`; `tries[g]` of them are tried before a first walk is found."""
+    """Edges that closed walks are to pass, in the order in which they are tried."""
 
-    at: Ints
-    source: Ids
-    target: Ids
-    kind: npt.NDArray[np.uint8]
-    tries: Ints
+    at: Ints  # those of group g are at[g]:at[g + 1]
+    source: Ids  # the place that each leads from
+    target: Ids  # the place that it leads to, in the same group
+    kind: Codes
+    tries: Ints  # by group how many of them are tried at most
 
 
 class Trip(NamedTuple):
-    """One search: in which group, through which edge, the stamp of what it visits, how many edges a walk may have, and
-    the greatest depth that it may pass."""
+    """One search for a walk through one edge."""
 
-    group: int
-    source: int
-    target: int
-    kind: int
-    mark: int
-    deepest: int | np.int64
-    floor: int | np.int64
+    group: Int
+    source: Int  # the edge, by places
+    target: Int
+    kind: Int
+    mark: Int  # the stamp of what this search visits; each search has a higher one than the last
+    deepest: Int  # edges that the walk may have
+    floor: Int  # the greatest `Ground.depth` of a place that it may pass
 
 
 class Board(NamedTuple):
-    """Scratch by place in group and state: a stamp, the step before, the kind of edge from there; the queue; by state
-    the part of the suffix that is visited; marks by node; the walk in hand."""
+    """Scratch of one search. A *code* stands for a place in the group and the state of a walk that ends there: place
+    * STATES + state."""
 
-    stamp: Ids
-    before: Ids
-    by: npt.NDArray[np.uint8]
-    queue: Ids
-    visited: Ints
-    mark: Ints
-    walk: Ids
+    stamp: Ids  # by code the trip that visited it last; each trip visits a code once
+    before: Ids  # by code, of this trip: the code before it on the walk, -1 at the target of the trip's edge
+    by: Codes  # by code, of this trip: the kind of the edge from there
+    queue: Ids  # codes visited, in order of their distance
+    visited: Ints  # by state: `late[visited[state]:]` were reached by real time in this state, down from the end
+    mark: Ints  # by node the trip whose walk passed it last
+    walk: Ids  # the walk in hand: places in its first half, kinds of edges in its second
 
 
 @lean
-def _step(state, kind, wanted):
+def _step(state: Int, kind: Int, wanted: Wanted) -> Int:
     """The state after one more edge, or -1 if such a walk is not wanted. A state is rw count * 8 + last * 4 +
     adjacent * 2 + extra."""
     if kind == FREE:
@@ -134,7 +122,7 @@ def _step(state, kind, wanted):
 
 
 @lean
-def _closes(state, first_kind, wanted):
+def _closes(state: Int, first_kind: Int, wanted: Wanted) -> bool:
     last, count = (state >> 2) & 1, state >> 3
     if count < wanted.least_rw or (wanted.extra == REQUIRED and not state & 1):
         return False
@@ -145,7 +133,7 @@ def _closes(state, first_kind, wanted):
 
 
 @lean
-def _visit(board, place, state, before, kind, mark, tail):
+def _visit(board: Board, place: Int, state: Int, before: Int, kind: Int, mark: Int, tail: Int) -> Int:
     code = place * STATES + state
     if board.stamp[code] == mark:
         return tail
@@ -155,9 +143,10 @@ def _visit(board, place, state, before, kind, mark, tail):
 
 
 @lean
-def _expand_late(ground, board, wanted, trip, code, tail):
+def _expand_late(ground: Ground, board: Board, wanted: Wanted, trip: Trip, code: Int, tail: Int) -> Int:
     """Follow real time from a place: visit what of the suffix its state has not visited yet."""
     base, state = ground.group_at[trip.group], _step(code % STATES, REALTIME, wanted)
+    # late[low:] are invoked after the place completed; of these late[last:] were visited in this state before.
     first, last = ground.late_at[trip.group], board.visited[state]
     low, high = first, last
     completed = ground.complete[code // STATES + base]
@@ -175,7 +164,7 @@ def _expand_late(ground, board, wanted, trip, code, tail):
 
 
 @lean
-def _search(ground, board, wanted, trip, used):
+def _search(ground: Ground, board: Board, wanted: Wanted, trip: Trip, used: Ints) -> Int:
     """The code of the last step of a shortest closed walk through the trip's edge, or -1."""
     base = ground.group_at[trip.group]
     board.visited[:] = ground.late_at[trip.group + 1] if trip.floor == BOTTOMLESS else ground.late_end[trip.source]
@@ -208,7 +197,7 @@ def _search(ground, board, wanted, trip, used):
 
 
 @lean
-def _trace(ground, board, trip, code):
+def _trace(ground: Ground, board: Board, trip: Trip, code: Int) -> tuple[int, bool]:
     """Write the closed walk that ends with a step into `walk` (places from the source of its edge on, and the kind of
     the edge behind each); returns its length and whether it passes a node twice."""
     base, steps, at = ground.group_at[trip.group], 0, np.int64(code)
@@ -229,7 +218,7 @@ def _trace(ground, board, trip, code):
 
 
 @lean
-def _keep(walks, board, group, length, crossed):
+def _keep(walks: Walks, board: Board, group: Int, length: Int, crossed: bool) -> None:
     """Take the walk in hand as the group's; a shorter one replaces it in place."""
     if walks.status[group] == MISSED or walks.length[group] < length:
         if walks.used[0] + length > walks.place.shape[0]:
@@ -244,7 +233,7 @@ def _keep(walks, board, group, length, crossed):
 
 
 @lean
-def find_walks(ground, board, wanted, starts, most_work, walks):
+def find_walks(ground: Ground, board: Board, wanted: Wanted, starts: Starts, most_work: Int, walks: Walks) -> None:
     """For each group look for closed walks of the wanted kind through its edges in `starts`.
 
     After a first walk a few more edges are tried for a shorter one; `most_work` bounds the edges looked at over all

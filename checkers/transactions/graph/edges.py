@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from checkers.columns.codes import Codes, Ids, Int, Ints
 from checkers.compiled import lean
-
-Ids = npt.NDArray[np.int32]
 
 WW: Final = 0
 WR: Final = 1
@@ -25,24 +23,23 @@ _DIRECT: Final = 64
 
 
 class Edges(NamedTuple):
-    """Edge e goes from `source[e]` to `target[e]` and is about key `key[e]` (-1: none); `used` is (edges, next helper
-    node)."""
+    """Edges by number; nodes are transactions in order of invocation, then helpers (see FREE)."""
 
-    source: Ids
+    source: Ids  # the node that it leads from, never its target
     target: Ids
-    kind: npt.NDArray[np.uint8]
-    key: Ids
-    used: npt.NDArray[np.int64]
+    kind: Codes  # WW … FREE
+    key: Ids  # the key that it is about, -1: none
+    used: Ints  # used[0]: how many edges there are, behind them is room; used[1]: the number of the next helper
 
 
 def make_edges(room: int, first_helper: int) -> Edges:
-    """Room for that many edges; helper nodes are numbered from `first_helper`."""
+    """Room for `room` edges; helper nodes are numbered from `first_helper`."""
     columns = (np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.uint8), np.empty(room, np.int32))
     return Edges(*columns, np.array([0, first_helper]))
 
 
 def grown_edges(edges: Edges, room: int) -> Edges:
-    """The same edges with room for at least that many more, and for half as many again as before."""
+    """The given edges with room for at least `room` more, and for half as many again as before."""
     count, held = int(edges.used[0]), len(edges.source)
     bigger = make_edges(held + max(room, held // 2), int(edges.used[1]))
     bigger.source[:count], bigger.target[:count] = edges.source[:count], edges.target[:count]
@@ -58,7 +55,7 @@ def written(edges: Edges) -> Edges:
 
 
 @lean
-def put(edges, source, target, kind, key):
+def put(edges: Edges, source: Int, target: Int, kind: Int, key: Int) -> None:
     """Add an edge unless it is a loop; there must be room."""
     if source != target:
         place = edges.used[0]
@@ -68,13 +65,13 @@ def put(edges, source, target, kind, key):
 
 
 @lean
-def product_bound(readers, writers):
+def product_bound(readers: Int, writers: Int) -> Int:
     """How many edges `put_product` may add."""
     return 4 * (readers + writers) + _DIRECT
 
 
 @lean
-def put_product(edges, readers, writers, stamp, kind, key):
+def put_product(edges: Edges, readers: Ids, writers: Ids, stamp: Ints, kind: Int, key: Int) -> None:
     """An edge from every reader to every other transaction that is a writer, through helper nodes where that is less.
 
     `stamp` is scratch by transaction, below the numbers of helpers. Transactions that are both are tied into one strong

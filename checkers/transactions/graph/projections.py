@@ -1,4 +1,9 @@
-"""Projections of a dependency graph, and closed walks in their strong components."""
+"""Projections of a dependency graph: what no topological order can place, strong components, closed walks in them.
+
+Real time is an interval order, whose edges are not drawn: a transaction may come next once all that completed before
+its invocation are out. In order of invocation these are released one after the other as the earliest completion still
+to come moves on (Kahn's algorithm, O(n + m)). What is left over lies on cycles or behind them.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +12,12 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from checkers.columns.codes import NEVER
+from checkers.columns.codes import NEVER, Bools, Codes, Ids, Ints
 from checkers.columns.graph import Digraph, components, depths, digraph
+from checkers.compiled import lean
 from checkers.transactions.graph.closed_walks import STATES, Board, Ground, Starts, Walks, Wanted, find_walks
 from checkers.transactions.graph.edges import FREE, RW
 
-Ids: TypeAlias = npt.NDArray[np.int32]
-Ints: TypeAlias = npt.NDArray[np.int64]
-Bools: TypeAlias = npt.NDArray[np.bool_]
 Numbers: TypeAlias = npt.NDArray[np.signedinteger]
 
 
@@ -25,7 +28,7 @@ class Graph(NamedTuple):
     nodes: int
     source: Numbers
     target: Numbers
-    kind: npt.NDArray[np.uint8]
+    kind: Codes
     key: Numbers
     invoke: Ints
     complete: Ints
@@ -36,16 +39,15 @@ class Graph(NamedTuple):
 
 
 class GraphProjection(NamedTuple):
-    """Some of a graph's edges between nodes that may be copies: `node` is whose copy each is (-1: a helper's). `late`
-    are the copies that real time leads to, in order of invocation."""
+    """Some of a graph's edges between nodes that may be copies."""
 
-    node: Ints
-    invoke: Ints
-    complete: Ints
-    source: Numbers
-    target: Numbers
-    kind: npt.NDArray[np.uint8]
-    late: Ints
+    node: Ints  # by copy whose it is, -1: a helper's
+    invoke: Ints  # by copy the event of its node's invocation
+    complete: Ints  # by copy the event of its node's completion, NEVER: unknown, or a helper's
+    source: Numbers  # by edge the copy that it leads from
+    target: Numbers  # by edge the copy that it leads to
+    kind: Codes  # by edge
+    late: Ints  # the copies that real time leads to, in order of invocation
 
 
 def plain(graph: Graph, kinds: tuple[int, ...]) -> GraphProjection:
@@ -117,19 +119,18 @@ def _drawn(projection: GraphProjection, realtime: bool) -> Digraph:
 
 
 class Field(NamedTuple):
-    """A projection's strong components of two or more nodes, laid out for searching: `top` is any node of each group,
-    `edges` are the projection's edges inside groups by places, and `edge_group` whose they are."""
+    """A projection's strong components of two or more nodes, the groups, laid out for searching."""
 
     ground: Ground
-    top: Ints
-    edge_source: Ids
-    edge_target: Ids
-    edge_kind: npt.NDArray[np.uint8]
-    edge_group: Ints
+    first: Ints  # by group its first node in the projection
+    edge_source: Ids  # by edge inside a group the place that it leads from
+    edge_target: Ids  # the place that it leads to
+    edge_kind: Codes
+    edge_group: Ints  # the group that it is in
 
     @property
     def groups(self) -> int:
-        return len(self.top)
+        return len(self.first)
 
 
 def lay_out(projection: GraphProjection, labels: Ints, nodes: Ints, rank: Ranks) -> Field:
@@ -207,3 +208,62 @@ def search(field: Field, wanted: Wanted, kinds: tuple[int, ...], tries: Ints, mo
     starts = Starts(edge_at, field.edge_source[chosen], field.edge_target[chosen], field.edge_kind[chosen], tries)
     find_walks(field.ground, board, wanted, starts, most_work, walks)
     return walks
+
+
+@lean
+def _emit(
+    graph: Digraph, entering: Ids, invoke: Ints, complete: Ints, completing: Ints, left: Bools, queue: Ids
+) -> None:
+    """Clear `left` of nodes as they come out. `completing` are the timed nodes that complete, by completion.
+
+    Timed nodes below `released` have no real-time edge left into them: all that completed before their invocation is
+    out. `queue[head:tail]` are nodes that may come out now.
+    """
+    timed, head, tail, released, ended = invoke.shape[0], 0, 0, 0, 0
+    for node in range(timed, left.shape[0]):
+        if entering[node] == 0:
+            queue[tail] = node
+            tail += 1
+    while True:
+        # Kahn's algorithm for the edges that are there …
+        while head < tail:
+            node = queue[head]
+            head += 1
+            left[node] = False
+            for i in range(graph.offsets[node], graph.offsets[node + 1]):
+                target = graph.targets[i]
+                entering[target] -= 1
+                if entering[target] == 0 and (target >= timed or target < released):
+                    queue[tail] = target
+                    tail += 1
+        # … and for real time, whose edges nobody writes down: who began before the first completion of what is left
+        # waits for nothing any more. What neither lets out lies on a cycle or behind one.
+        while ended < completing.shape[0] and not left[completing[ended]]:
+            ended += 1
+        frontier = complete[completing[ended]] if ended < completing.shape[0] else NEVER
+        before = released
+        while released < timed and (invoke[released] < frontier or frontier == NEVER):
+            if entering[released] == 0:
+                queue[tail] = released
+                tail += 1
+            released += 1
+        if released == before and head == tail:
+            return
+
+
+def leftovers(nodes: int, source: Ids, target: Ids, invoke: Ints, complete: Ints, realtime: bool) -> Ints:
+    """The nodes that no topological order can place: all that are on cycles, and those behind them.
+
+    Nodes are transactions in order of `invoke`, then helper nodes without time. With `realtime`, a transaction comes
+    before all that are invoked after its completion (NEVER: none).
+    """
+    graph = digraph(nodes, source, target)
+    entering = np.bincount(target, minlength=nodes).astype(np.int32)
+    if realtime:
+        completing = np.flatnonzero(complete != NEVER)
+        completing = completing[np.argsort(complete[completing], kind="stable")]
+    else:
+        completing = np.empty(0, np.int64)
+    left, queue = np.ones(nodes, np.bool_), np.empty(nodes, np.int32)
+    _emit(graph, entering, invoke, complete, completing, left, queue)
+    return np.flatnonzero(left)

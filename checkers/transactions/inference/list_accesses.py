@@ -1,6 +1,11 @@
 """What the accesses of each list say: anomalies of single keys, and dependencies between transactions (Kingsbury and
 Alvaro 2020, section 4).
 
+The version order of a list is the longest read, of several equally long the one invoked first (`settle`). Where several
+are the longest there is no telling which is right. Dependencies are read off one of them only, for those of two
+together belong to no single order of versions. Of what the others would say all but G0 is ruled out by
+`incompatible-order` already; and a G0 that every choice has, this one has too.
+
 Transactions that failed are in the version order if somebody read them, but not in the graph. An append that nobody
 read comes after all that were read.
 """
@@ -10,25 +15,74 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from checkers.columns.codes import FAIL, OK
-from checkers.columns.instances import Instances, record
-from checkers.columns.valuemap import ValueMap, insert, lookup, reset
+from checkers.columns.codes import FAIL, OK, Codes, Ids, Ints
+from checkers.columns.dense import ValueMap, insert, lookup, reset
+from checkers.columns.instances import record
 from checkers.compiled import lean
-from checkers.transactions.graph.edges import RW, WR, WW, Edges, product_bound, put, put_product
-from checkers.transactions.inference.list_orders import Orders
-from checkers.transactions.inference.prefix_trees import (
-    FINAL,
-    FUTURE_READ,
-    INTERNAL,
-    ON_TRUNK,
-    UPDATES,
-    Forks,
-    Ids,
-    Ints,
-    Trunks,
-)
+from checkers.transactions.graph.edges import RW, WR, WW, product_bound, put, put_product
+from checkers.transactions.inference.prefix_trees import FINAL, FUTURE_READ, INTERNAL, ON_TRUNK, UPDATES, Forks, Trunks
+
+
+class Orders(NamedTuple):
+    """The version order of each key, and how far the lists observed agree with it."""
+
+    offsets: Ints  # the versions of key k are values[offsets[k]:offsets[k + 1]], each an element that was appended
+    values: Ints
+    first: Ids  # by key the first transaction that read all of them
+    trunk: Ints  # by key how many elements its trunk has in common with them
+    fork: Ids  # by fork node how many elements the list that ends there has in common with them
+    nodes: Ints  # fork nodes in order of keys, of a key parents before children
+    places: Ints  # those of key k are nodes[places[k]:places[k + 1]]
+
+
+@lean
+def _choose(trunks, forks, length, first, best):
+    for key in range(length.shape[0]):
+        length[key], first[key], best[key] = trunks.length[key], trunks.first[key], ON_TRUNK
+    for node in range(forks.used[0]):
+        key, depth = forks.key[node], forks.depth[node]
+        if depth > length[key] or (depth == length[key] and forks.first[node] < first[key]):
+            length[key], first[key], best[key] = depth, forks.first[node], node
+
+
+@lean
+def _write(trunks, pool, forks, offsets, best, values, trunk):
+    """Write out the lists that end at `best`; `trunk` gets how much of each is the key's trunk."""
+    for key in range(best.shape[0]):
+        node, at = np.int64(best[key]), offsets[key + 1]
+        while node >= 0:
+            at -= 1
+            values[at] = forks.element[node]
+            node = forks.parent[node]
+        trunk[key] = -1 - node if best[key] >= 0 else trunks.length[key]
+        for place in range(trunk[key]):
+            values[offsets[key] + place] = pool[trunks.start[key] + place]
+
+
+@lean
+def _agree(forks, offsets, values, trunk, fork):
+    for node in range(forks.used[0]):
+        key, parent, depth = forks.key[node], forks.parent[node], forks.depth[node]
+        before = min(-1 - parent, trunk[key]) if parent < 0 else np.int64(fork[parent])
+        at = offsets[key] + before
+        same = before == depth - 1 and at < offsets[key + 1] and values[at] == forks.element[node]
+        fork[node] = before + 1 if same else before
+
+
+def settle(trunks: Trunks, pool: Ints, forks: Forks) -> Orders:
+    """Choose the version orders; linear in the lists stored."""
+    keys, count = len(trunks.length), int(forks.used[0])
+    length, first, best = np.empty(keys, np.int64), np.empty(keys, np.int32), np.empty(keys, np.int32)
+    _choose(trunks, forks, length, first, best)
+    offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(length)))
+    values, trunk, fork = np.empty(offsets[-1], np.int64), np.empty(keys, np.int64), np.empty(count, np.int32)
+    _write(trunks, pool, forks, offsets, best, values, trunk)
+    _agree(forks, offsets, values, trunk, fork)
+    nodes = np.argsort(forks.key[:count], kind="stable")
+    places: Ints = np.searchsorted(forks.key[:count][nodes], np.arange(keys + 1))
+    return Orders(offsets, values, first, trunk, fork, nodes, places)
+
 
 G1A: Final = 2
 G1B: Final = 3
@@ -49,20 +103,19 @@ _NONE: Final = 2**62
 
 
 class Accesses(NamedTuple):
-    """Appends and reads by key: those of key k are `append_at[k]:append_at[k + 1]` and `read_at[k]:read_at[k + 1]`, in
-    order of invocation. `outcome` is that of the transaction; reads of failed ones are left out."""
+    """Appends and reads by key, of a key in order of invocation. Never written by what infers from them."""
 
-    append_at: Ints
-    append_txn: Ids
-    append_outcome: npt.NDArray[np.uint8]
-    append_flags: npt.NDArray[np.uint8]
-    value: Ints
-    read_at: Ints
+    append_at: Ints  # those of key k are append_at[k]:append_at[k + 1]
+    append_txn: Ids  # the transaction's number
+    append_outcome: Codes  # the transaction's: OK, INFO, FAIL
+    append_flags: Codes  # FINAL
+    value: Ints  # the element, unique in its key
+    read_at: Ints  # those of key k are read_at[k]:read_at[k + 1]; reads of failed transactions are left out
     read_txn: Ids
-    read_outcome: npt.NDArray[np.uint8]
-    read_flags: npt.NDArray[np.uint8]
-    length: Ids
-    fork: Ids
+    read_outcome: Codes
+    read_flags: Codes  # UPDATES
+    length: Ids  # elements in the list
+    fork: Ids  # the fork node that the list ends at, or ON_TRUNK
 
 
 class Store(NamedTuple):
@@ -75,27 +128,27 @@ class Store(NamedTuple):
 
 
 class ListScratch(NamedTuple):
-    """Working memory: appends by value; by append its place in the version order; by place its append, or the next one
-    that can have happened; first updater by place and by fork; what a list shows first wrong by fork; a stamp by
-    append; ends, readers and writers of the last version; a stamp by transaction; what the trunk shows first wrong."""
+    """Working memory of one key after another. A place is one in the key's version order; appends count from the key's
+    first. What is *wrong* with a list is four numbers: where it first shows an aborted append, an element that nobody
+    appended, an element for the second time (_NONE: nowhere), and the aborted append."""
 
-    values: ValueMap
-    place: Ints
-    writer: Ints
-    following: Ints
-    updater: Ids
-    fork_updater: Ids
-    wrong: Ints
-    stamp: Ints
-    readers: Ids
-    writers: Ids
-    txn_stamp: Ints
-    trunk_wrong: Ints
+    values: ValueMap  # the append of each element
+    place: Ints  # by append its place, -1: nobody read it; writer[place[a]] == a
+    writer: Ints  # by place its append, -1: nobody appended that, or it stood there before
+    following: Ints  # by place the first append from there on that can have happened, -1: none
+    updater: Ids  # by length of the trunk the first to read that and then append; -1: nobody, -2: several, recorded
+    fork_updater: Ids  # by fork node likewise
+    wrong: Ints  # by fork node where a list ends, of the key at hand: what is wrong with that list
+    stamp: Ints  # by append the list that it was seen in last, by the number of that in `_inspect_lists`
+    readers: Ids  # transactions that read the last version, each once in a row
+    writers: Ids  # transactions whose appends nobody read, each once in a row
+    txn_stamp: Ints  # by transaction the helper node that it was marked for, -1: none is at work (`put_product`)
+    trunk_wrong: Ints  # what is wrong with the trunk
 
 
 @lean
 def _index_appends(work, accesses, key, problem):
-    """Map values to appends; the second append of a value is a problem (key, its transaction, the other)."""
+    """Map elements to appends; the second append of one is a problem (key, its transaction, the other)."""
     begin, end = accesses.append_at[key], accesses.append_at[key + 1]
     lowest, highest = np.int64(0), np.int64(0)
     for i in range(begin, end):
@@ -249,7 +302,7 @@ def _order_edges(work, accesses, key, size, edges):
 
 @lean
 def _read_edges(work, accesses, key, read, past, readers, edges):
-    """rw edges of a read that is past so many versions; returns how many readers of the last version there are."""
+    """rw edges of a read that is `past` versions; returns how many readers of the last version there are."""
     txn = accesses.read_txn[read]
     if past >= 0 and work.following[past] >= 0:
         put(edges, txn, accesses.append_txn[accesses.append_at[key] + work.following[past]], RW, key)
@@ -325,6 +378,3 @@ def infer_keys(work, accesses, store, first_key, edges, out, problem):
 def edge_bound(accesses: Accesses, key: int) -> int:
     """The room that a key may need."""
     return int(_edge_bound(accesses, key))
-
-
-__all__ = ["CLASSES", "Accesses", "Edges", "Instances", "ListScratch", "Store", "edge_bound", "infer_keys"]

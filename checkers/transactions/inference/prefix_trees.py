@@ -11,14 +11,10 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from checkers.columns.codes import OK, READ
+from checkers.columns.codes import OK, READ, Codes, Ids, Ints
 from checkers.columns.instances import record
 from checkers.compiled import lean
-
-Ints = npt.NDArray[np.int64]
-Ids = npt.NDArray[np.int32]
 
 APPEND: Final = 1
 SKIPPED: Final = 2
@@ -38,25 +34,24 @@ NOBODY: Final = 2**31 - 1
 
 
 class Trunks(NamedTuple):
-    """By key: where its list is in the pool, its length, the room there, the first transaction that read it whole."""
+    """By key the list that its reads were compared with: the first read, and what went on where it ended."""
 
-    start: Ints
-    length: Ints
-    room: Ints
-    first: Ids
+    start: Ints  # where it begins in the pool
+    length: Ints  # elements, at most `room`
+    room: Ints  # elements that there is room for behind `start`
+    first: Ids  # the first transaction that read all of it, NOBODY
 
 
 class Forks(NamedTuple):
-    """Nodes off the trunks; `parent` is a node, or `-1 - p` for the trunk after p elements. `slots` is the hash table;
-    `used[0]` nodes are there. `first` is the first transaction that read up to here."""
+    """Nodes off the trunks, each a list that somebody read, or the beginning of one; parents before children."""
 
-    parent: Ints
-    element: Ints
+    parent: Ints  # the node that it goes on from, or -1 - p: the trunk after p elements
+    element: Ints  # what it adds to that
     key: Ids
-    depth: Ids
-    first: Ids
-    slots: Ids
-    used: Ints
+    depth: Ids  # elements of the whole list: depth[parent] + 1
+    first: Ids  # the first transaction whose list ends here, NOBODY
+    slots: Ids  # open addressing by key, parent and element: a node's number, -1: free; twice the room for nodes
+    used: Ints  # used[0]: how many nodes there are
 
 
 class ObservedLists(NamedTuple):
@@ -68,41 +63,39 @@ class ObservedLists(NamedTuple):
 
 
 class MopBatch(NamedTuple):
-    """Micro-operations of some transactions: those of transaction t, numbered `first_txn + t`, are
-    `offsets[t]:offsets[t + 1]`; lists are `values[start:stop]`."""
+    """Micro-operations of transactions that follow each other."""
 
-    offsets: Ints
-    outcome: npt.NDArray[np.uint8]
-    f: npt.NDArray[np.uint8]
+    offsets: Ints  # those of transaction t are offsets[t]:offsets[t + 1]
+    outcome: Codes  # by transaction OK, INFO or FAIL
+    f: Codes  # READ, APPEND or SKIPPED
     key: Ids
-    value: Ints
-    start: Ints
+    value: Ints  # the element of an append
+    start: Ints  # the list of a read is values[start:stop]
     stop: Ints
     values: Ints
-    first_txn: int
+    first_txn: int  # the number of transaction 0 in the history
 
 
 class SeenMops(NamedTuple):
     """What came of each micro-operation: flags, and of reads their length and fork (or ON_TRUNK)."""
 
-    flags: npt.NDArray[np.uint8]
+    flags: Codes
     length: Ids
     fork: Ids
 
 
 class Scratch(NamedTuple):
-    """By key: the transaction that touched it last, and of its micro-operations on the key the first, the last and the
-    last append (or -1). By micro-operation: the one before it in its transaction on the same key (or -1)."""
+    """Working memory: what the transaction at hand did with each key. It is never cleared: `txn` says if it counts."""
 
-    txn: Ids
-    opened: Ints
-    last: Ints
-    appended: Ints
-    before: Ints
+    txn: Ids  # by key the transaction that touched it last, -1: nobody
+    opened: Ints  # by key the first of that transaction's micro-operations on it
+    last: Ints  # by key the last one
+    appended: Ints  # by key its last append, -1: none
+    before: Ints  # by micro-operation the one before it in its transaction on the same key, -1: none
 
 
 def make_forks(room: int) -> Forks:
-    """An empty tree with room for that many nodes."""
+    """An empty tree with room for `room` nodes."""
     size = 1 << max(4, int(2 * room - 1).bit_length())
     columns = (np.empty(size // 2, np.int64), np.empty(size // 2, np.int64))
     ids = (np.empty(size // 2, np.int32), np.empty(size // 2, np.int32), np.empty(size // 2, np.int32))
@@ -135,7 +128,7 @@ def _child(forks, key, parent, element, depth):
 
 
 def grown_forks(forks: Forks, room: int) -> Forks:
-    """The same tree with room for at least that many nodes."""
+    """The given tree with room for at least `room` nodes."""
     count = int(forks.used[0])
     bigger = make_forks(room)
     _refill(forks, bigger, count)

@@ -14,27 +14,24 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from checkers.columns.codes import FAIL, NEVER, NIL, OK
+from checkers.columns.codes import FAIL, NEVER, NIL, OK, Bools, Codes, Ids, Ints
+from checkers.columns.dense import ValueMap, insert, lookup, reset
 from checkers.columns.instances import record
-from checkers.columns.valuemap import ValueMap, insert, lookup, reset
 from checkers.compiled import lean
 from checkers.transactions.graph.edges import RW, WR, WW, product_bound, put, put_product
-from checkers.transactions.inference.prefix_trees import FINAL, UPDATES, Ids, Ints
-from checkers.transactions.inference.register_orders import (
-    forget_times,
-    have_order,
-    read_before_written,
-    sort_edges,
-    within_processes,
-)
-from checkers.transactions.inference.register_times import (
+from checkers.transactions.inference.prefix_trees import FINAL, UPDATES
+from checkers.transactions.inference.register_versions import (
     EXTERNAL,
     collect_times,
     find_contradiction,
+    forget_times,
+    have_order,
+    read_before_written,
     sort_by_time,
+    sort_edges,
     sort_readers,
+    within_processes,
 )
 
 INTERNAL: Final = 0
@@ -50,7 +47,6 @@ CLASSES: Final = ("internal", "G1a", "G1b", "lost-update", "cyclic-versions", "u
 are counted but are no anomaly."""
 
 
-ORDER_NONE: Final = 0
 ORDER_WFR: Final = 1
 ORDER_SESSIONS: Final = 2
 ORDER_REALTIME: Final = 4
@@ -58,65 +54,59 @@ ORDER_REALTIME: Final = 4
 
 
 class RegisterAccesses(NamedTuple):
-    """Writes and reads by key: those of key k are `write_at[k]:write_at[k + 1]` and `read_at[k]:read_at[k + 1]`, in
-    order
-    of invocation. Reads are only those of transactions that completed; `value` NIL is unset."""
+    """Writes and reads by key, of a key in order of invocation. Never written by what infers from them."""
 
-    write_at: Ints
-    write_txn: Ids
-    write_outcome: npt.NDArray[np.uint8]
-    write_flags: npt.NDArray[np.uint8]
-    written: Ints
-    write_invoke: Ints
-    write_complete: Ints
-    write_process: Ints
-    read_at: Ints
+    write_at: Ints  # those of key k are write_at[k]:write_at[k + 1]
+    write_txn: Ids  # the transaction's number
+    write_outcome: Codes  # the transaction's: OK, INFO, FAIL
+    write_flags: Codes  # FINAL
+    written: Ints  # the value, unique in its key
+    write_invoke: Ints  # the event of the transaction's invocation
+    write_complete: Ints  # the event of its completion, NEVER: unknown
+    write_process: Ints  # its process, as a small number
+    read_at: Ints  # those of key k are read_at[k]:read_at[k + 1]; of transactions that completed only
     read_txn: Ids
-    read_flags: npt.NDArray[np.uint8]
-    value: Ints
+    read_flags: Codes  # EXTERNAL, UPDATES
+    value: Ints  # what was found, NIL: unset
     read_invoke: Ints
     read_complete: Ints
     read_process: Ints
 
 
 class RegisterScratch(NamedTuple):
-    """Working memory. Versions of a key: its writes in order, then values that nobody wrote, then unset. By version:
-    earliest completion and latest invocation and whose they are, first updater, where its readers begin; by read its
-    version; readers in order of version; versions with a writer by latest invocation and the three earliest completions
-    among the rest; targets; version edges; a stamp by transaction; `contradiction`, whether a key's versions have no
-    order, and two of them that show it or -1."""
+    """Working memory of one key after another. Versions of a key are numbered: its writes in order, then values that
+    were only read, then unset, which is the last. Writes and reads count from the key's first."""
 
-    values: ValueMap
-    ended: Ints
-    ended_by: Ids
-    begun: Ints
-    begun_by: Ids
-    updater: Ids
-    reader_at: Ints
-    version: Ints
-    readers: Ids
-    ranked: Ints
-    best: Ints
-    targets: Ids
-    before: Ids
-    after: Ids
-    edge_at: Ints
-    edge_order: Ids
-    last: Ints
-    txn_stamp: Ints
-    contradiction: Ints
+    values: ValueMap  # the version of each value
+    ended: Ints  # by version the event of the earliest completion that left the key there, NEVER: none
+    ended_by: Ids  # by version whose that was, -1: nobody's
+    begun: Ints  # by version the event of the latest invocation that found the key there, -1: none
+    begun_by: Ids  # by version whose that was, -1: nobody's
+    updater: Ids  # by version the first to read it and then write; -1: nobody, -2: several, which was recorded
+    reader_at: Ints  # version v was read from outside by readers[reader_at[v]:reader_at[v + 1]]
+    version: Ints  # by read its version
+    readers: Ids  # transactions in order of the version that they read
+    ranked: Ints  # versions with a writer in the graph, by `begun`; also versions by `ended`, or a queue of them
+    best: Ints  # three a rank: of ranked[rank:] the versions that ended first, -1: no more; also lists of versions
+    targets: Ids  # the writers of the versions right behind the one at hand; also flags by version (`have_order`)
+    before: Ids  # by version edge the version that comes before
+    after: Ids  # by version edge the version that comes behind
+    edge_at: Ints  # the edges from version v are edge_order[edge_at[v]:edge_at[v + 1]]
+    edge_order: Ids  # version edges in order of `before`
+    last: Ints  # by process the version at which it left the key at hand, -1: it has not touched it yet
+    txn_stamp: Ints  # by transaction the helper node that it was marked for, -1: none is at work (`put_product`)
+    contradiction: Ints  # [0]: 1 if the key's versions have no order; [1] and [2]: two that show it, or -1
 
 
 class RegisterBatch(NamedTuple):
-    """Micro-operations of some transactions: those of transaction t, numbered `first_txn + t`, are
-    `offsets[t]:offsets[t + 1]`."""
+    """Micro-operations of transactions that follow each other."""
 
-    offsets: Ints
-    outcome: npt.NDArray[np.uint8]
-    is_read: npt.NDArray[np.bool_]
+    offsets: Ints  # those of transaction t are offsets[t]:offsets[t + 1]
+    outcome: Codes  # by transaction OK, INFO or FAIL
+    is_read: Bools  # else it is a write
     key: Ids
-    value: Ints
-    first_txn: int
+    value: Ints  # what was read or written, NIL: unset
+    first_txn: int  # the number of transaction 0 in the history
 
 
 @lean
@@ -357,6 +347,7 @@ def _judge_versions(work, accesses, key, versions, out):
 def _judge_reads(work, accesses, key, versions, out):
     base, low = accesses.write_at[key], accesses.read_at[key]
     writes = accesses.write_at[key + 1] - base
+    # Before each turn: `updater` says of each version who of the reads so far read it and then wrote.
     work.updater[:versions] = -1
     for read in range(low, accesses.read_at[key + 1]):
         version, txn = work.version[read - low], accesses.read_txn[read]
@@ -370,7 +361,7 @@ def _judge_reads(work, accesses, key, versions, out):
         elif version < versions - 1:
             record(out, UNWRITTEN, txn, key, (txn, -1, -1, -1))
         if accesses.read_flags[read] & UPDATES:
-            # -1: nobody read it and wrote then; >= 0: who did; -2: two did, which is told once.
+            # Two that read one version and then wrote are a lost update, which is recorded once a version.
             if work.updater[version] >= 0:
                 record(out, LOST_UPDATE, txn, key, (work.updater[version], txn, -1, -1))
                 work.updater[version] = -2

@@ -12,22 +12,18 @@ import numpy as np
 import pyarrow as pa
 
 from checkers.columns.batches import bucket_batch
-from checkers.columns.codes import NEVER
+from checkers.columns.codes import NEVER, Ints
 from checkers.columns.dense import ranked
 from checkers.columns.instances import Instances, make_instances
 from checkers.compiled import lean
 from checkers.engines.shuffle import TOO_LARGE, within
 from checkers.findings import Findings, Key
-from checkers.transactions.found import OWN, instance_findings
 from checkers.transactions.graph.edges import Edges
-from checkers.transactions.inference.keys import KeyTable, make_key_table, number_keys
 from checkers.transactions.inference.list_accesses import CLASSES as LIST_CLASSES
-from checkers.transactions.inference.list_accesses import Store
-from checkers.transactions.inference.list_orders import settle
-from checkers.transactions.inference.lists import group_accesses, infer, make_room, no_trunks
+from checkers.transactions.inference.list_accesses import Store, settle
+from checkers.transactions.inference.list_reader import group_accesses, infer, make_room, no_trunks
 from checkers.transactions.inference.prefix_trees import (
     ON_TRUNK,
-    Ints,
     ObservedLists,
     Trunks,
     grown_forks,
@@ -35,11 +31,21 @@ from checkers.transactions.inference.prefix_trees import (
     observe,
 )
 from checkers.transactions.inference.register_accesses import CLASSES as REGISTER_CLASSES
-from checkers.transactions.inference.registers import group_registers, infer_edges
-from checkers.transactions.mops import Txns
-from checkers.transactions.stages.packing import address_hashes, pack, unpack
-from checkers.transactions.stages.pieces import FINDINGS, TIMED, Row, encode_findings
-from checkers.transactions.stages.times import merged_times
+from checkers.transactions.inference.register_reader import group_registers, infer_edges
+from checkers.transactions.stages.pieces import (
+    FINDINGS,
+    TIMED,
+    Row,
+    address_hashes,
+    by_bucket,
+    encode_findings,
+    merged_times,
+    pack,
+    rows_of,
+    unpack,
+)
+from checkers.transactions.transaction_findings import OWN, instance_findings
+from checkers.transactions.transaction_mops import KeyTable, Txns, make_key_table, number_keys
 
 HELPER: Final = -2
 """Duration of a helper node, whose number is negative."""
@@ -56,11 +62,11 @@ TIMES: Final = -6
 SKIPPED: Final = -9
 """Bucket of what goes to the driver: why a bucket of keys was not judged."""
 
-FIRM: Final = 0
-LOOSE: Final = 1
+FIXED: Final = 0
+FLOATING: Final = 1
 PLACED: Final = 2
-"""Instead of a piece's number, what a block's edges are: with both ends in their own place, with a loose end, and with
-both ends' intervals (as `loose.Placed`)."""
+"""Instead of a piece's number, what a block's edges are: with both ends in their own place, with a floating end, and
+with both ends' intervals (as `floating_intervals.Placed`)."""
 
 _BLOCK: Final = 1 << 18
 """Edges in one block."""
@@ -81,8 +87,8 @@ class Block(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class BucketJudge:
     """Picklable: turns the rows of whole buckets, sorted by bucket and piece, into the times of all transactions,
-    blocks (as rows of their bucket), and findings, whose figures count `loose` edges. One of more than `most_bytes` is
-    `SKIPPED`."""
+    blocks (as rows of their bucket), and findings, whose figures count `floating_intervals` edges. One of more than
+    `most_bytes` is `SKIPPED`."""
 
     model: str
     sources: int
@@ -90,8 +96,7 @@ class BucketJudge:
     most_bytes: int = NEVER
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = (Row(*row) for batch in batches for row in zip(*batch.to_pydict().values(), strict=True))
-        for bucket, group in groupby(rows, key=lambda row: row.bucket):
+        for bucket, group in by_bucket(rows_of(batches)):
             if bucket < 0:
                 yield bucket_batch(list(group))
                 continue
@@ -122,9 +127,9 @@ class BucketJudge:
         kept = instance_findings(judged.out, judged.classes, judged.addresses, judged.txns, OWN)
         kinds = np.bincount(judged.edges.kind, minlength=3)
         figures = {"keys": len(judged.addresses), "ww": int(kinds[0]), "wr": int(kinds[1]), "rw": int(kinds[2])}
-        figures["loose"] = 0
+        figures["floating"] = 0
         for kind, block in blocks_of(judged.edges, judged.txns, judged.addresses, bucket, usual):
-            figures["loose"] += len(block.kind) if kind == LOOSE else 0
+            figures["floating"] += len(block.kind) if kind == FLOATING else 0
             yield Row(bucket, kind, pack(block))
         yield Row(FINDINGS, bucket, encode_findings(Findings(counts=counts, kept=kept, figures=figures)))
 
@@ -141,22 +146,22 @@ class _Judged(NamedTuple):
     problem: Ints
 
 
-def is_loose(lasts: Any, usual: int) -> Any:
-    """Whether nodes that last so long have no place in time of their own (see `loose`)."""
+def is_floating(lasts: Any, usual: int) -> Any:
+    """Whether nodes that last so long have no place in time of their own (see `floating_intervals`)."""
     return (lasts < 0) | (lasts > usual)
 
 
 def blocks_of(edges: Edges, txns: Txns, addresses: Ints, bucket: int, usual: int) -> Iterator[tuple[int, Block]]:
-    """Dependencies by invocation indices, sorted by time, in blocks: FIRM or LOOSE."""
+    """Dependencies by invocation indices, sorted by time, in blocks: FIXED or FLOATING."""
     lasts = np.where(txns.complete == NEVER, UNKNOWN, txns.complete - txns.invoke)
     helpers = int(edges.used[1]) - txns.size
     invoke = np.concatenate((txns.invoke, -1 - (np.int64(bucket) << 32) - np.arange(helpers)))
     lasts = np.concatenate((lasts, np.full(helpers, HELPER)))
-    astray = is_loose(lasts, usual)
+    astray = is_floating(lasts, usual)
     order = np.argsort(np.maximum(invoke[edges.source], invoke[edges.target]), kind="stable")
-    loose = (astray[edges.source] | astray[edges.target])[order]
+    floating = (astray[edges.source] | astray[edges.target])[order]
     hashes = np.append(address_hashes(addresses), 0)
-    for kind, chosen in ((FIRM, order[~loose]), (LOOSE, order[loose])):
+    for kind, chosen in ((FIXED, order[~floating]), (FLOATING, order[floating])):
         for begin in range(0, len(chosen), _BLOCK):
             mine = chosen[begin : begin + _BLOCK]
             source, target = edges.source[mine], edges.target[mine]
@@ -210,7 +215,7 @@ def _rebase(forks, trunk_became, fork_became, key, length, fork):
 
 
 class _Merger:
-    """Puts the lists of several pieces together; see `inference.lists`."""
+    """Puts the lists of several pieces together; see `inference.list_reader`."""
 
     def __init__(self, keys: int) -> None:
         self.trunks = no_trunks(keys)

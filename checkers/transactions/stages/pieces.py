@@ -1,30 +1,105 @@
 """First stage of the pipeline: a worker reads some row groups, judges each transaction by itself, and packs what it
-says about each key, by bucket of keys. Lists travel once a piece and key, reads as lengths."""
+says about each key, by bucket of keys. Lists travel once a piece and key, reads as lengths, arrays as bytes; each piece
+says how long its transactions last."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Final, NamedTuple, TypeAlias
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
 from checkers.columns.batches import bucket_batch
+from checkers.columns.codes import NEVER, Ints
 from checkers.compiled import lean
 from checkers.findings import Findings
 from checkers.source import Source
-from checkers.transactions.found import OWN, instance_findings
-from checkers.transactions.inference.list_accesses import CLASSES as LIST_CLASSES
-from checkers.transactions.inference.lists import LIST_APPEND, ListReader
-from checkers.transactions.inference.prefix_trees import Ints
-from checkers.transactions.inference.register_accesses import CLASSES as REGISTER_CLASSES
-from checkers.transactions.inference.registers import RW_REGISTER, RegisterReader
-from checkers.transactions.mops import COLUMNS, Dialect, Txns, read_batch, take_all
-from checkers.transactions.stages.packing import address_hashes, pack
-from checkers.transactions.stages.times import times_of
+from checkers.transactions.inference.list_reader import ListReader
+from checkers.transactions.inference.register_reader import RegisterReader
+from checkers.transactions.transaction_findings import OWN, TXN_MODELS, instance_findings
+from checkers.transactions.transaction_mops import COLUMNS, Txns, read_batch, take_all
 from harness.errors import UserError
 from harness.history.saved import HistoryReader
+
+
+def pack(arrays: Sequence[Any]) -> bytes:
+    """Arrays as one string of bytes."""
+    return msgspec.msgpack.encode(
+        [(array.dtype.str, array.shape, np.ascontiguousarray(array).tobytes()) for array in arrays]
+    )
+
+
+def unpack(packed: bytes) -> list[Any]:
+    """The arrays that were packed, to be read only."""
+    parts = msgspec.msgpack.decode(packed)
+    return [np.frombuffer(data, np.dtype(kind)).reshape(shape) for kind, shape, data in parts]
+
+
+def address_hashes(addresses: Any) -> Any:
+    """A number for each address (row of table, partition, row, column), the same everywhere."""
+    mixed = np.zeros(len(addresses), np.uint64)
+    with np.errstate(over="ignore"):
+        for column, factor in enumerate(
+            (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93)
+        ):
+            mixed = (mixed ^ addresses[:, column].astype(np.int64).view(np.uint64)) * np.uint64(factor)
+            mixed ^= mixed >> np.uint64(31)
+    return mixed.view(np.int64)
+
+
+_LONG: Final = 32
+
+
+class Times(NamedTuple):
+    """Of all client transactions: how many completed, are unknown and failed; of those that completed the sum of their
+    durations (in events), the longest and the first completion; and the last invocation."""
+
+    ok: int = 0
+    info: int = 0
+    fail: int = 0
+    total: int = 0
+    longest: int = 0
+    first: int = NEVER
+    last: int = -1
+
+    @property
+    def outcomes(self) -> dict[str, int]:
+        """How many transactions there are by outcome."""
+        return {"ok": self.ok, "info": self.info, "fail": self.fail}
+
+    @property
+    def usual(self) -> int:
+        """What lasts longer than this is treated like a transaction that never ends."""
+        return min(self.longest, _LONG * self.total // max(1, self.ok) + 1)
+
+    @property
+    def orderless(self) -> bool:
+        """Whether no transaction began after another had completed."""
+        return self.last <= self.first
+
+
+def times_of(txns: Txns) -> Ints:
+    """The `Times` of some transactions as an array."""
+    ok, info, fail = (int(np.count_nonzero(txns.outcome == code)) for code in range(3))
+    completed = txns.outcome == 0
+    lasts = (txns.complete - txns.invoke)[completed]
+    first = txns.complete[completed].min(initial=NEVER)
+    spans = (lasts.sum(), lasts.max(initial=0), first, txns.invoke.max(initial=-1))
+    return np.array([ok, info, fail, *spans], np.int64)
+
+
+def merged_times(parts: Sequence[Any]) -> Times:
+    """The times of all, from those of parts."""
+    if not parts:
+        return Times()
+    columns = np.stack(parts).T
+    ok, info, fail, total = (int(column.sum()) for column in columns[:4])
+    return Times(ok, info, fail, total, int(columns[4].max()), int(columns[5].min()), int(columns[6].max()))
+
 
 FINDINGS: Final = -1
 REFUSED: Final = -2
@@ -49,9 +124,19 @@ class Row(NamedTuple):
     data: bytes
 
 
+def rows_of(batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
+    """The rows of batches, one by one."""
+    return (Row(*row) for batch in batches for row in zip(*batch.to_pydict().values(), strict=True))
+
+
+def by_bucket(rows: Iterable[Row]) -> Iterator[tuple[int, Iterator[Row]]]:
+    """Each bucket with its rows, which are sorted by it."""
+    return groupby(rows, key=lambda row: row.bucket)
+
+
 @dataclass(frozen=True, slots=True)
 class PieceReader:
-    """Picklable: turns the numbers of so many pieces of the history into rows."""
+    """Picklable: turns the numbers of pieces of the history, of which there are `pieces`, into rows."""
 
     source: Source
     reader: HistoryReader
@@ -75,11 +160,15 @@ class PieceReader:
         return self.reader.batches(COLUMNS, self.reader.groups_of(piece, self.pieces), _BATCH_ROWS)
 
     def _read(self, piece: int) -> list[Row]:
-        model = _MODELS[self.model]
+        model = TXN_MODELS[self.model]
         reader = model.reader(max(1, self.explain))
         txns = take_all(reader, (read_batch(self.source, model.dialect, batch) for batch in self._batches(piece)))
         found = _findings(reader.out, model.classes, reader.addresses, txns)
-        return [Row(FINDINGS, piece, found), *self._times(txns), *model.pack(reader, txns, self.buckets, piece)]
+        return [
+            Row(FINDINGS, piece, found),
+            *self._times(txns),
+            *_PACKED[self.model](reader, txns, self.buckets, piece),
+        ]
 
     def _times(self, txns: Txns) -> list[Row]:
         """What each bucket is told of the piece's transactions, ahead of its rows."""
@@ -204,16 +293,8 @@ def pack_registers(reader: RegisterReader, txns: Txns, buckets: int, piece: int)
             yield Row(bucket, piece, pack(packed))
 
 
-class _Model(NamedTuple):
-    """How a model's history is read, and packed by bucket: `pack(reader, txns, buckets, piece)`."""
-
-    dialect: Dialect
-    reader: Callable[[int], Any]
-    classes: tuple[str, ...]
-    pack: Callable[[Any, Txns, int, int], Iterator[Row]]
-
-
-_MODELS: Final = {
-    "list-append": _Model(LIST_APPEND, ListReader, LIST_CLASSES, pack_lists),
-    "rw-register": _Model(RW_REGISTER, RegisterReader, REGISTER_CLASSES, pack_registers),
+_PACKED: Final[dict[str, Callable[[Any, Txns, int, int], Iterator[Row]]]] = {
+    "list-append": pack_lists,
+    "rw-register": pack_registers,
 }
+"""By model what packs all that a reader has collected, by bucket: `(reader, txns, buckets, piece)`."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Final, NamedTuple, Protocol, Self
 
 from checkers.columns.batches import bucket_batch
-from checkers.transactions.stages.buckets import FIRM, LOOSE
-from checkers.transactions.stages.loose import CHANGED, Homes, Placer, Sender, Settler
-from checkers.transactions.stages.packing import unpack
-from checkers.transactions.stages.pieces import Row, Stage
-from checkers.transactions.stages.stretches import (
+from checkers.transactions.stages.buckets import FIXED, FLOATING
+from checkers.transactions.stages.floating_intervals import CHANGED, HomePlan, Placer, Sender, Settler
+from checkers.transactions.stages.pieces import Row, Stage, Times, rows_of, unpack
+from checkers.transactions.stages.time_segments import (
     SIZES,
     ByOrders,
     CycleFinder,
@@ -20,20 +19,19 @@ from checkers.transactions.stages.stretches import (
     Sizes,
     Union,
     decode_cycles,
-    lay_stretches,
+    lay_segments,
 )
-from checkers.transactions.stages.times import Times
 from checkers.transactions.stages.windows import EXTENTS, UNSEARCHED, WindowJudge, WindowPlan, WindowSplit
 
 _ROUNDS: Final = 64
-"""Homes of loose transactions tell each other so often what changed; mostly once or twice is enough."""
+"""How often, at most, homes tell each other what changed; mostly once or twice is enough."""
 
 
 class Blocks(Protocol):
     """Blocks of dependencies, or other rows by bucket, on which stages can be run."""
 
     def of(self, kind: int) -> Self:
-        """Those of a kind (see `buckets.FIRM`)."""
+        """The blocks of a kind (see `buckets.FIXED`)."""
 
     def only(self, split: Stage) -> Self:
         """What `split` makes of the rows."""
@@ -42,10 +40,10 @@ class Blocks(Protocol):
         """The rows of both."""
 
     def met(self, judge: Stage, tasks: int) -> Self:
-        """What `judge` makes of the rows of a bucket, in order of pieces, in so many tasks; kept, for it may be asked
+        """What `judge` makes of the rows of a bucket, in order of pieces, in `tasks` tasks; kept, for it may be asked
         for again."""
 
-    def told(self, bucket: int) -> bool:
+    def holds(self, bucket: int) -> bool:
         """Whether there is a row for that bucket, which must have few."""
 
     def collect(self, split: Stage, judge: Stage, combine: Stage) -> list[Row]:
@@ -55,11 +53,7 @@ class Blocks(Protocol):
 
 def combined(rows: list[Row], combine: Stage) -> list[Row]:
     """The rows put together in this process."""
-    return [
-        Row(*row)
-        for batch in combine(iter([bucket_batch(rows)]))
-        for row in zip(*batch.to_pydict().values(), strict=True)
-    ]
+    return list(rows_of(combine(iter([bucket_batch(rows)]))))
 
 
 class Search(NamedTuple):
@@ -70,10 +64,10 @@ class Search(NamedTuple):
 
 
 class Inferences(NamedTuple):
-    """Blocks of dependencies, how many of these are in `LOOSE` ones, and the times of all transactions."""
+    """Blocks of dependencies, how many of these are in `FLOATING` ones, and the times of all transactions."""
 
     blocks: Blocks
-    loose: int
+    floating: int
     times: Times
 
 
@@ -84,14 +78,14 @@ class Related(NamedTuple):
     whole: bool
 
     def by(self, orders: int) -> FoundCycles:
-        """Those by so many orders besides dependencies, which must have been searched for."""
+        """The cycles by `orders` orders besides dependencies, which must have been searched for."""
         return self.cycles[orders]
 
 
 def relate(inferred: Inferences, fetch: Fetch, search: Search, sizes: Sizes = SIZES) -> Related:
     """The cycles in the strong components that windows of time show."""
     usual = inferred.times.usual
-    blocks, settled = _placed(inferred, sizes.a_home) if inferred.loose else (inferred.blocks, True)
+    blocks, settled = _placed(inferred, sizes.a_home) if inferred.floating else (inferred.blocks, True)
     plan = WindowPlan(usual, max(sizes.a_window, 8 * usual))
     judge, union = WindowJudge(plan, sizes.most_bytes), Union(2 * usual + 1, sizes.most)
     told = {row.bucket: row.data for row in blocks.collect(WindowSplit(plan), judge, union)}
@@ -99,29 +93,29 @@ def relate(inferred: Inferences, fetch: Fetch, search: Search, sizes: Sizes = SI
     nothing: ByOrders = {orders: FoundCycles() for orders in search.orders}
     if EXTENTS not in told:
         return Related(nothing, settled)
-    stretches = lay_stretches(unpack(told[EXTENTS])[0], sizes, plan.overlap)
+    segments = lay_segments(unpack(told[EXTENTS])[0], sizes, plan.overlap)
     finder = CycleFinder(fetch, search.orders, search.explain, sizes.most_bytes)
-    found = blocks.collect(Gatherer(plan, stretches), finder, CycleMerger(search.explain))
-    return Related(nothing | (decode_cycles(found[0].data) if found else {}), stretches.whole and settled)
+    found = blocks.collect(Gatherer(plan, segments), finder, CycleMerger(search.explain))
+    return Related(nothing | (decode_cycles(found[0].data) if found else {}), segments.whole and settled)
 
 
 def _placed(inferred: Inferences, each_home: int) -> tuple[Blocks, bool]:
-    """The blocks with the intervals of loose ends, and whether these are as tight as they get: if not, cycles may have
-    been missed, but what is found is there."""
-    blocks, times, count = inferred.blocks, inferred.times, -(-inferred.loose // each_home)
-    homes = Homes(count, times.last // count + 1)
-    edges, settled = blocks.of(LOOSE).only(Sender(times.usual, homes)), True
+    """The blocks with the intervals of floating ends, and whether these are as tight as they get: if not, cycles may
+    have been missed, but what is found is there."""
+    blocks, times, count = inferred.blocks, inferred.times, -(-inferred.floating // each_home)
+    plan = HomePlan(count, times.last // count + 1)
+    edges, settled = blocks.of(FLOATING).only(Sender(times.usual, plan)), True
     if count > 1:
-        known, settled = _settled(edges, Settler(times.usual, homes))
+        known, settled = _settled(edges, Settler(times.usual, plan))
         edges = edges.beside(known)
-    return blocks.of(FIRM).beside(edges.met(Placer(times.usual, homes), count)), settled
+    return blocks.of(FIXED).beside(edges.met(Placer(times.usual, plan), count)), settled
 
 
 def _settled(edges: Blocks, settler: Settler) -> tuple[Blocks, bool]:
-    """What homes know when none has news for another, or after so many rounds that it must do."""
-    known = edges.met(settler, settler.homes.count)
+    """What homes know when none has news for another, or after _ROUNDS rounds, which must do."""
+    known = edges.met(settler, settler.plan.count)
     for _ in range(_ROUNDS):
-        if not known.told(CHANGED):
+        if not known.holds(CHANGED):
             return known, True
-        known = known.met(settler, settler.homes.count)
+        known = known.met(settler, settler.plan.count)
     return known, False

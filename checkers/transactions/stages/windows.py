@@ -1,23 +1,22 @@
 """Third stage of the pipeline: is the graph of dependencies and real time acyclic, and if not, where may cycles be?
 
-Firm transactions last no longer than `usual`; loose ones have the intervals of `loose`, by which T's begin is no
-earlier than that of anything it depends on, and its end no later than that of anything that depends on it.
+Fixed transactions last no longer than `usual`; floating ones have the intervals of `floating_intervals`, by which T's
+begin is no earlier than that of anything it depends on, and its end no later than that of anything that depends on it.
 
 Let a strong component have a node that ends before t and one that begins after t. On a path from the latter to the
 former take the last node u that begins after t, and behind it the first, v, that ends before: from u to v lead
 dependencies alone, through nodes that contain t, for real time leads forwards. Either u -> v is one dependency against
-real time, or the first and the last between them are firm (a loose one would begin after t with u, or end before it
-with v) and the loose ones lie within their neighbours' reach: all of it within two usual durations of t, so a window
+real time, or the first and the last between them are fixed (a floating one would begin after t with u, or end before it
+with v) and the floating ones lie within their neighbours' reach: all of it within two usual durations of t, so a window
 that overlaps the next by four shows the cycle u -> ... -> v before u. Thus what is found covers every such t without a
-gap: one stretch, which every node of the component touches. A component without such a t has a common moment: if a node
-of it is firm a window shows it, else all its nodes have the same interval, and count as if they were at its begin.
+gap: one segment, which every node of the component touches. A component without such a t has a common moment: if a node
+of it is fixed a window shows it, else all its nodes have the same interval, and count as if they were at its begin.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -28,16 +27,14 @@ from checkers.columns.codes import NEVER
 from checkers.columns.dense import ranked
 from checkers.engines.shuffle import within
 from checkers.transactions.graph.edges import FREE
-from checkers.transactions.graph.order import leftovers
-from checkers.transactions.graph.projections import Graph, label, plain
-from checkers.transactions.stages.buckets import LOOSE, PLACED, Block
-from checkers.transactions.stages.loose import Placed, natural, rows_of
-from checkers.transactions.stages.packing import pack, unpack
-from checkers.transactions.stages.pieces import Row
+from checkers.transactions.graph.projections import Graph, label, leftovers, plain
+from checkers.transactions.stages.buckets import FLOATING, PLACED, Block
+from checkers.transactions.stages.floating_intervals import Placed, natural
+from checkers.transactions.stages.pieces import Row, by_bucket, pack, rows_of, unpack
 from harness.errors import HarnessError
 
 EXTENTS: Final = -3
-"""Bucket of what goes to the driver: stretches of time that may hold cycles."""
+"""Bucket of what goes to the driver: segments of time that may hold cycles."""
 
 UNSEARCHED: Final = -10
 """Bucket of what goes to the driver: that a window was too large for a task."""
@@ -46,7 +43,7 @@ _SPAN: Final = 4
 
 
 class Span(NamedTuple):
-    """For each edge the time from the first to the last moment of both ends (of a loose pair of one interval: its
+    """For each edge the time from the first to the last moment of both ends (of a floating pair of one interval: its
     begin), and whether it can be on a cycle at all: what nothing with an end depends on is on cycles with its like
     alone."""
 
@@ -57,7 +54,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WindowPlan:
-    """How time is cut: `usual` duration of firm transactions (in events), and `stride` of windows."""
+    """How time is cut: `usual` duration of fixed transactions (in events), and `stride` of windows."""
 
     usual: int
     stride: int
@@ -67,7 +64,7 @@ class WindowPlan:
         return _SPAN * self.usual
 
     def span(self, edges: Placed) -> Span:
-        """See `Span`."""
+        """The time of each edge, and whether it can be on a cycle."""
         ends = np.stack(edges[6:])
         low = np.where(ends >= 0, ends, NEVER).min(axis=0)
         high = np.where(ends == NEVER, -1, ends).max(axis=0)
@@ -78,9 +75,9 @@ class WindowPlan:
 
 
 def placed(row: Row) -> Placed:
-    """The edges of a row of blocks; raises HarnessError for loose ends that nobody has placed."""
+    """The edges of a row of blocks; raises HarnessError for floating ends that nobody has placed."""
     columns = unpack(row.data)
-    if row.piece == LOOSE:
+    if row.piece == FLOATING:
         raise HarnessError("Transactions without a place in time reached the windows of time.")
     if row.piece == PLACED:
         return Placed(*columns)
@@ -131,7 +128,7 @@ class WindowJudge:
     most_bytes: int = NEVER
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for window, group in groupby(rows_of(batches), key=lambda row: row.bucket):
+        for window, group in by_bucket(rows_of(batches)):
             if window == EXTENTS:
                 yield from (bucket_batch([row]) for row in group)
                 continue
@@ -191,7 +188,7 @@ def _component_extents(nodes: int, source: Any, target: Any, invoke: Any, comple
 
 
 def merged_extents(extents: Any, pad: int) -> Any:
-    """The union of stretches of time (rows of low, high), each widened by `pad` at both ends; in order."""
+    """The union of segments of time (rows of low, high), each widened by `pad` at both ends; in order."""
     low, high = extents[np.argsort(extents[:, 0], kind="stable")].T
     low, reach = low - pad, np.maximum.accumulate(high + pad)
     first = np.flatnonzero(np.append(True, low[1:] > reach[:-1]))

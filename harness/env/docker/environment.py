@@ -1,4 +1,4 @@
-"""Nodes in containers: `harness.protocols.Environment` on the local Docker engine."""
+"""Nodes in containers: `harness.protocols.Environment` on the local Docker engine, and what faults they bear there."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import asyncio
 import atexit
 import secrets
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 from harness.env import clocks, firewall, shaping
+from harness.env.clocks import LIBRARY
 from harness.env.daemon import Daemon
-from harness.env.docker.abilities import PROBE_COMMAND, NodeAbilities, parse_abilities
 from harness.env.docker.engine import connect_engine, memory_of
 from harness.env.docker.images import ImageSpec, Report, ensure_image, image_spec
 from harness.env.docker.leftovers import remove_run
@@ -27,12 +28,72 @@ from harness.env.docker.machines import (
     run_once,
     start_machine,
 )
+from harness.env.firewall import CHOOSE_IPTABLES
 from harness.env.reachability import ReachabilityProbe, own_address
 from harness.env.ssh import Gone, SshFleet, SshHost, SshTarget, make_key
 from harness.errors import HarnessError
 from harness.ports.api import Clock
-from harness.protocols import CLIENTS, Impairment, Node, ProbeFlow, ProcessState, Skew
-from harness.run.overload import of_this_machine
+from harness.ports.machines import CLIENTS, Impairment, ProbeFlow, ProcessState, Skew
+from harness.protocols import Node
+from harness.run.allowances import overload_of_this_machine
+
+TRIAL_CHAIN = "ASSAY-TRIAL"
+PROBE_NODE = Node("doctor", "probe")
+FAKED_OFFSET_S = 120
+
+CLOCK_PROGRAM = "import time; print(int(time.time()))"
+
+PROBE_COMMAND = f"""
+{CHOOSE_IPTABLES}
+try() {{ name=$1; shift; if "$@" >/tmp/probe 2>&1; then echo "$name"; else echo "$name: $(head -n 1 /tmp/probe)"; fi; }}
+echo "iptables $tool"
+"$tool" -N {TRIAL_CHAIN}
+try statistic "$tool" -A {TRIAL_CHAIN} -m statistic --mode random --probability 0.5 -j DROP
+"$tool" -F {TRIAL_CHAIN}
+"$tool" -X {TRIAL_CHAIN}
+try netem tc qdisc add dev lo root netem delay 1ms
+tc qdisc del dev lo root 2>/dev/null
+try tbf tc qdisc add dev lo root tbf rate 1mbit burst 32kbit latency 400ms
+tc qdisc del dev lo root 2>/dev/null
+true_time=$(python3 -c '{CLOCK_PROGRAM}')
+export FAKETIME=+{FAKED_OFFSET_S}s FAKETIME_DONT_FAKE_MONOTONIC=1
+faked_time=$(LD_PRELOAD='{LIBRARY}' python3 -c '{CLOCK_PROGRAM}' 2>/tmp/preload)
+offset=$((faked_time - true_time))
+moved() {{ test "$offset" -ge {FAKED_OFFSET_S} -a "$offset" -le {FAKED_OFFSET_S + 20} ||
+  {{ test -s /tmp/preload && head -n 1 /tmp/preload || echo "the clock moved by $offset s"; return 1; }}; }}
+try faketime moved
+true
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAbilities:
+    """Which `iptables` works in a node (SSH and NET_ADMIN do, or there would be no answer), and what else does.
+
+    `lacks` maps each of `statistic`, `netem`, `tbf`, `faketime` that does not work to what was said about it.
+    """
+
+    iptables: str
+    works: frozenset[str]
+    lacks: dict[str, str]
+
+
+async def probe_node(environment: DockerEnvironment) -> NodeAbilities:
+    """Set one node up, try everything in it, and remove it; raises HarnessError when not even that can be done."""
+    try:
+        await environment.setup((PROBE_NODE,))
+        return parse_abilities(await environment.fleet.check(PROBE_NODE.name, PROBE_COMMAND))
+    finally:
+        await environment.teardown()
+
+
+def parse_abilities(output: str) -> NodeAbilities:
+    """What the probe printed: `iptables TOOL`, then `NAME` or `NAME: reason` for each ability."""
+    first, *rest = output.strip().splitlines()
+    works = frozenset(line for line in rest if ":" not in line)
+    lacks = {name: reason.strip() for name, colon, reason in (line.partition(":") for line in rest) if colon}
+    return NodeAbilities(first.removeprefix("iptables "), works, lacks)
+
 
 T = TypeVar("T")
 
@@ -86,9 +147,9 @@ class DockerEnvironment:
         self._leaving: dict[str, Impairment | None] = {}
         self._losing: dict[str, dict[str, float] | None] = {}
 
-    def strain(self) -> str | None:
-        """`harness.run.overload.Strained`: containers share this machine."""
-        return of_this_machine()
+    def overload(self) -> str | None:
+        """`harness.run.allowances.Overloadable`: containers share this machine."""
+        return overload_of_this_machine()
 
     @property
     def capabilities(self) -> frozenset[str]:

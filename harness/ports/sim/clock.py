@@ -7,9 +7,9 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from harness.ports.sim.handle import SimHandle
+from harness.ports.machines import Skew
+from harness.ports.sim.incarnation import SimHandle
 from harness.ports.sim.loop import NO_LIMIT, SimLoop
-from harness.protocols import Skew
 
 BILLION = 1_000_000_000
 EPOCH_NS = 1_700_000_000 * BILLION

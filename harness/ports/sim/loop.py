@@ -15,8 +15,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any, TypeAlias, TypeVar, TypeVarTuple
 
 from harness.errors import HarnessError
-from harness.ports.sim.handle import SimHandle
-from harness.ports.sim.incarnation import OWNER, Incarnation
+from harness.ports.sim.incarnation import OWNER, Incarnation, SimHandle
 from harness.ports.sim.trace import FIRST_INCARNATION_TAG, STEP_OF_NETWORK, Trace
 
 T = TypeVar("T")

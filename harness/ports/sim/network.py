@@ -21,14 +21,12 @@ from harness.ports.api import (
     is_stranger,
 )
 from harness.ports.eager import begin
-from harness.ports.sim.handle import SimHandle
-from harness.ports.sim.impairments import FlowProbe, impaired
-from harness.ports.sim.incarnation import Incarnation
-from harness.ports.sim.link import Link, LinkOptions
+from harness.ports.machines import CLIENTS, Impairment, ProbeFlow
+from harness.ports.sim.incarnation import Incarnation, SimHandle
+from harness.ports.sim.link import FlowProbe, Link, LinkOptions, impaired
 from harness.ports.sim.loop import NO_LIMIT, SimLoop
 from harness.ports.sim.tcp import TcpLink
 from harness.ports.sim.trace import CALL, NOTIFY, RECORD, REPLY, Decisions, Trace
-from harness.protocols import CLIENTS, Impairment, ProbeFlow
 
 LinkPlan: TypeAlias = Callable[[str, str], LinkOptions]
 """The options of the link between two machines, source and target."""

@@ -8,18 +8,48 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from harness.ports.api import Hello, Ports
+from harness.ports.api import Crashed, Hello, Ports
 from harness.ports.failpoints import ProcessFailpoints
+from harness.ports.machines import ProcessState
 from harness.ports.sim.clock import ClockOptions, SimClock
 from harness.ports.sim.disk import DiskOptions, SimDisk, SimDiskPort
-from harness.ports.sim.failpoints import SimBody
 from harness.ports.sim.incarnation import Incarnation, SlowIncarnation
 from harness.ports.sim.network import SimNetworkPort
 from harness.ports.sim.trace import CRASH, END, KILL, PAUSE, RESUME, START
-from harness.protocols import ProcessState
 
 if TYPE_CHECKING:
     from harness.ports.sim.world import World
+
+
+class SimBody:
+    """The process on a machine, through what the machine can do to it. Implements `harness.ports.failpoints.Body`.
+
+    `acted` counts, over all lives of the machine's processes, how often each point acted. A process that stops ends
+    its present step first: what it does before its next wait is done.
+    """
+
+    __slots__ = ("_block", "_kill", "_pause", "acted")
+
+    def __init__(self, kill: Callable[[], None], pause: Callable[[], None], block: Callable[[float], None]) -> None:
+        self._kill, self._pause, self._block = kill, pause, block
+        self.acted: dict[str, int] = {}
+
+    def crash(self, point: str) -> None:
+        self._kill()
+        raise Crashed(point)
+
+    def stop(self) -> None:
+        self._pause()
+
+    def block(self, seconds: float) -> None:
+        self._block(seconds)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def note(self, point: str) -> None:
+        self.acted[point] = self.acted.get(point, 0) + 1
+
 
 Main = Callable[[Ports], Coroutine[Any, Any, None]]
 

@@ -7,7 +7,7 @@ from hashlib import blake2b
 from itertools import count
 
 FLUSH_WORDS = 1024
-"""So many words are hashed at once: few enough that what they are about is still in the processor's cache."""
+"""Words that are hashed at once: few enough that what they are about is still in the processor's cache."""
 
 STEP_OF_NETWORK = -1
 NOTIFY, CALL, REPLY, APPEND, FSYNC, FILE, KILL, PAUSE, RESUME, START, CRASH, END = (-code for code in range(2, 14))

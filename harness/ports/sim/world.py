@@ -15,12 +15,11 @@ from harness.ports.api import Hello, Ports
 from harness.ports.failpoints import ProcessFailpoints
 from harness.ports.sim.clock import SimClock
 from harness.ports.sim.disk import DiskOptions, SimDisk, SimDiskPort
-from harness.ports.sim.failpoints import SimBody
 from harness.ports.sim.incarnation import Incarnation
 from harness.ports.sim.link import LinkOptions
 from harness.ports.sim.loop import SimLoop, SimulationStuck
 from harness.ports.sim.network import LinkPlan, SimNetwork, SimNetworkPort
-from harness.ports.sim.node import MachineOptions, SimNode
+from harness.ports.sim.node import MachineOptions, SimBody, SimNode
 from harness.ports.sim.trace import Decisions, Trace
 
 T = TypeVar("T")

@@ -14,10 +14,9 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from harness.ports.sim.clock import ClockOptions
-from harness.ports.sim.disk import DiskOptions
+from harness.ports.sim.disk import DiskOptions, Tear
 from harness.ports.sim.link import LinkOptions
 from harness.ports.sim.node import MachineOptions
-from harness.ports.sim.tearing import Tear
 
 Value: TypeAlias = int | float | str
 Severity: TypeAlias = Literal["mild", "harsh"]
@@ -32,7 +31,7 @@ class Among:
     names: tuple[str, ...]
 
     def parse(self, text: str) -> Value:
-        """Raises ValueError."""
+        """The word, if it is one of them; else raises ValueError."""
         if text not in self.names:
             raise ValueError(f"one of {', '.join(self.names)}")
         return text
@@ -53,7 +52,7 @@ class Between:
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     def parse(self, text: str) -> Value:
-        """Raises ValueError."""
+        """The number, if it lies between the bounds; else raises ValueError."""
         try:
             value = int(text) if self.whole else float(text)
         except ValueError:
@@ -100,12 +99,12 @@ class WorldKey:
 
 
 def draw_values(
-    keys: Iterable[WorldKey], seed: object, severity: Severity, told: Mapping[str, Value]
+    keys: Iterable[WorldKey], seed: object, severity: Severity, given: Mapping[str, Value]
 ) -> dict[str, Value]:
-    """The value of every key that is told or drawn, in the order of the keys."""
+    """The value of every key that is given or drawn, in the order of the keys."""
     values: dict[str, Value] = {}
     for key in keys:
-        value = told[key.name] if key.name in told else key.draw(seed, severity, values)
+        value = given[key.name] if key.name in given else key.draw(seed, severity, values)
         if value is not None:
             values[key.name] = value
     return values
@@ -275,7 +274,7 @@ class PhysicalWorld(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return (4 * delay_ns + FSYNCS_NS[self.fsync][1] + steps_ns) / 1e9 + waits_s
 
     def arriving(self, messages: int) -> float:
-        """The odds that so many messages all arrive; on a connection what is lost comes later."""
+        """The odds that `messages` all arrive; on a connection what is lost comes later."""
         lost = 0.0 if self.transport == "tcp" else self.loss
         return float(((1 - lost) * (1 - self.client_outages)) ** messages)
 

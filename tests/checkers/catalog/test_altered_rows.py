@@ -17,9 +17,9 @@ from register_histories import columns
 
 from checkers.api import judge_source
 from checkers.catalog import judge
+from checkers.catalog.altered_rows import ADD, DROP, RENAME
 from checkers.catalog.calls import COLUMN, RESHAPE, Call
 from checkers.catalog.judge import judged
-from checkers.catalog.schemas import ADD, DROP, RENAME
 from checkers.columns.codes import CAS, NEVER, NIL, READ, WRITE
 from checkers.engines.api import Engine
 from checkers.engines.local import LocalEngine

@@ -14,7 +14,7 @@ from checkers.catalog.calls import ALTER, CREATE, DELETE, LIST, LOCATIONS, RENAM
 from checkers.catalog.judge import judged
 from checkers.catalog.search import LINEARIZABLE, STUCK, Limits, search
 from checkers.columns.codes import NEVER
-from checkers.made.catalog_calls import CatalogShape, catalog_calls, corrupted
+from checkers.made.catalog import CatalogShape, catalog_calls, corrupted
 
 WORK = 400_000
 A, B = 900_001, 900_002

@@ -6,6 +6,8 @@ from collections import Counter
 
 import pytest
 
+from checkers.catalog.altered_rows import ADD, DROP_SECOND, schema_findings
+from checkers.catalog.altered_rows import RENAME as RENAME_COLUMN
 from checkers.catalog.calls import (
     ALTER,
     COLUMN,
@@ -26,8 +28,6 @@ from checkers.catalog.calls import (
 )
 from checkers.catalog.refute import _name_of as name_of
 from checkers.catalog.refute import refutations
-from checkers.catalog.schemas import ADD, DROP_SECOND, schema_findings
-from checkers.catalog.schemas import RENAME as RENAME_COLUMN
 from checkers.columns.codes import NEVER
 
 BUDGET_NS = 100

@@ -10,13 +10,12 @@ from random import Random
 import pytest
 from naive_catalog import linearizable
 
-from checkers.catalog.apart import parts
 from checkers.catalog.calls import CREATE, DELETE, LIST, SCHEMA, Call, TableSeen
 from checkers.catalog.judge import judged
 from checkers.catalog.refute import refutations
-from checkers.catalog.search import LINEARIZABLE, STUCK, UNDECIDED, search
+from checkers.catalog.search import LINEARIZABLE, STUCK, UNDECIDED, parts, search
 from checkers.columns.codes import NEVER
-from checkers.made.catalog_calls import CatalogShape, catalog_calls, corrupted
+from checkers.made.catalog import CatalogShape, catalog_calls, corrupted
 
 PLENTY = 1 << 40
 

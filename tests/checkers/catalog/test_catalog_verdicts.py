@@ -21,8 +21,7 @@ from checkers.engines.api import Engine
 from checkers.engines.local import LocalEngine
 from checkers.engines.spark import SparkEngine
 from checkers.importers.detect import open_source
-from checkers.made.catalog import events_of
-from checkers.made.catalog_calls import CatalogShape, catalog_calls, corrupted
+from checkers.made.catalog import CatalogShape, catalog_calls, corrupted, events_of
 from checkers.models import MODELS
 from checkers.options import CheckOptions
 from checkers.source import Source

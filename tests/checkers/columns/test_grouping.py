@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkers.columns.codes import RegisterColumns
-from checkers.columns.grouping import KeyedOps, slices
+from checkers.columns.projection import KeyedOps, slices
 
 
 @given(st.lists(st.integers(1, 9), max_size=30), st.integers(1, 20))

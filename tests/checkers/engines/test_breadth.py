@@ -23,11 +23,9 @@ from checkers.made.pages import PageShape, write_page_history
 from checkers.made.transactions import TxnShape, write_txn_history
 from checkers.options import CheckOptions
 from checkers.source import Source
-from checkers.transactions.stages import spark as transactions_on_spark
-from checkers.transactions.stages import stretches
-from checkers.transactions.stages.packing import pack, unpack
-from checkers.transactions.stages.pieces import Row
-from checkers.transactions.stages.stretches import SIZES, Union, lay_stretches, sizes_for
+from checkers.transactions.stages import time_segments, transactions_on_spark
+from checkers.transactions.stages.pieces import Row, pack, unpack
+from checkers.transactions.stages.time_segments import SIZES, Union, lay_segments, sizes_for
 from checkers.transactions.stages.windows import EXTENTS
 from harness.history import breadth
 from harness.history.breadth import Breadth, breadth_of_rows
@@ -159,7 +157,7 @@ def test_short_stretches_do_not_become_too_long_for_a_task_however_many_they_are
     extents = unpack(row["data"])[0]
     assert sizes.most / 4 < len(extents) <= sizes.most
     assert all(np.searchsorted(extents[:, 0], short[:, 0], "right") - 1 == np.searchsorted(extents[:, 1], short[:, 1]))
-    assert lay_stretches(extents, sizes, 100).whole
+    assert lay_segments(extents, sizes, 100).whole
     assert len(extents) <= 512 or events > 10**9, "a list that all tasks get is short where it can be"
 
 
@@ -177,12 +175,12 @@ def test_what_is_too_large_to_be_searched_is_unknown(
     if stage == "window":
         monkeypatch.setattr(transactions_on_spark, "sizes_for", lambda *asked: SIZES._replace(most_bytes=10))
     else:
-        monkeypatch.setattr(stretches, "within", lambda most, rows, size_of: ([], most + 1))
+        monkeypatch.setattr(time_segments, "within", lambda most, rows, size_of: ([], most + 1))
     assert judged().valid == "unknown" and "not searched to the end" in str(judged().reason)
 
 
 def test_a_reason_is_told_once_whatever_its_numbers() -> None:
     """A verdict said the same sentence four times, with four sizes."""
     skipped = [shuffle.TOO_LARGE.format(size, 100) for size in (300, 200, 400)]
-    told = shuffle.combined([shuffle.Told(None, (reason,)) for reason in [*skipped, "Another."]], list)
+    told = shuffle.combined([shuffle.TaskAnswer(None, (reason,)) for reason in [*skipped, "Another."]], list)
     assert len(told.skipped) == 2 and "Another." in told.skipped

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from checkers.engines import class_archive
-from checkers.engines.class_archive import archive_options
+from checkers.engines import session
+from checkers.engines.session import archive_options
 
 WHOLE = (0xF00BABA8).to_bytes(4, "little") + b"classes"
 
 
 @pytest.fixture
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
-    monkeypatch.setattr(class_archive, "cache_base", lambda: tmp_path)
-    for name in class_archive._ON_CLASS_PATH:
+    monkeypatch.setattr(session, "cache_base", lambda: tmp_path)
+    for name in session._ON_CLASS_PATH:
         monkeypatch.delenv(name, raising=False)
     java, spark = tmp_path / "java", tmp_path / "pyspark"
     java.write_text("")

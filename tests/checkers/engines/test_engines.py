@@ -16,8 +16,8 @@ import pytest
 from register_histories import Row, random_rows, table, write_history
 
 from checkers.api import _judged as judged
+from checkers.api import choose_engine
 from checkers.columns.codes import NIL, READ, WRITE
-from checkers.engines.choose import choose_engine
 from checkers.engines.local import LocalEngine
 from checkers.engines.session import SparkOptions
 from checkers.engines.spark import SparkEngine

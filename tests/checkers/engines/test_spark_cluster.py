@@ -14,8 +14,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from checkers.made.bases import BASES
-from checkers.made.generate import MadeHistory, anomalies, made_batches
+from checkers.made.generate import BASES, MadeHistory, anomalies, made_batches
 from checkers.made.registers import RegisterShape, register_batches, write_register_history
 from checkers.made.transactions import TxnShape, write_txn_history
 from checkers.models import MODELS

@@ -16,8 +16,8 @@ import pytest
 from pyspark.errors import IllegalArgumentException, PythonException
 
 from assay.check_command import spark_options
+from checkers.api import choose_engine
 from checkers.engines import session, spark
-from checkers.engines.choose import choose_engine
 from checkers.engines.session import (
     SparkOptions,
     local_heap_mib,

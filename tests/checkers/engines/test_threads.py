@@ -21,15 +21,14 @@ from checkers.engines.local import LocalEngine
 from checkers.importers.detect import open_source
 from checkers.linearizability import driver
 from checkers.linearizability.driver import Budget
-from checkers.linearizability.registers import judge
-from checkers.linearizability.registers.linear import judge_search
+from checkers.linearizability.registers import refute_registers
 from checkers.made.registers import RegisterShape, write_register_history
 from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.verdict import as_object
-from harness.env import cores
 from harness.errors import UserError
-from harness.history import saved
+from harness.history import cores, saved
+from tests.support.kernels_alone import judge_search
 
 THREADS = (1, 2, 5)
 
@@ -140,7 +139,7 @@ def test_a_crash_in_a_thread_is_an_unknown_verdict(
     def crashing(*told: Any) -> Any:
         raise MemoryError("no room")
 
-    monkeypatch.setattr(judge, "judge_zones", crashing)
+    monkeypatch.setattr(refute_registers, "judge_zones", crashing)
     one, *others = (told(source, "register", threads) for threads in THREADS)
     assert others == [one, one] and "RegisterKernel" in begun
     verdict = msgspec.json.decode(one)

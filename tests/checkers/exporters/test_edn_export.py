@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from checkers.api import check
 from checkers.exporters.edn import write_edn
-from checkers.exporters.words import foreign_forms, is_vector
+from checkers.exporters.values import foreign_forms, is_vector
 from checkers.importers.detect import open_source
 from checkers.importers.jepsen import open_edn
 from checkers.made.pages import PageShape, write_page_history

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from checkers.importers.awdit import LINE, open_awdit
+from checkers.importers.transactions import AWDIT_LINE, open_awdit
 from checkers.source import Source
 from harness.errors import UserError
 
@@ -29,7 +29,7 @@ def opened(text: str) -> Source:
 @example("====-")
 @example("-----\r\r")
 def test_what_the_expression_takes_is_a_line_and_nothing_else(line: str) -> None:
-    if LINE.fullmatch(line.encode()):
+    if AWDIT_LINE.fullmatch(line.encode()):
         opened(f"w 1 1\n{line}\nw 2 2")
     else:
         with pytest.raises(UserError, match=r"^history\.txt, line 2: "):

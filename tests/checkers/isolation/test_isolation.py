@@ -12,8 +12,8 @@ from checkers.columns.codes import NEVER, NIL
 from checkers.engines.grouped import judge_mops
 from checkers.findings import Findings
 from checkers.importers.detect import open_source
-from checkers.isolation import judge as isolation
-from checkers.isolation.levels import LEVELS, REACHED, IsolationKernel
+from checkers.isolation import judge_isolation as isolation
+from checkers.isolation.isolation_levels import LEVELS, REACHED, IsolationKernel
 from checkers.options import CheckOptions
 from harness.errors import UserError
 from harness.history.ops import Mop, Op
@@ -141,7 +141,7 @@ def test_more_edges_than_there_is_room_for_at_first_are_all_followed(level):
 
 
 @needs_corpus
-def test_formats_of_the_corpus_are_told_apart():
+def test_formats_of_the_corpus_are_distinguished():
     """What is in them is judged with all others in `test_conformance`."""
     with (CORPUS / "index.tsv").open() as file:
         rows = [row for row in csv.reader(file, delimiter="\t") if len(row) > 3 and row[2] == "isolation"]
@@ -276,7 +276,7 @@ def test_small_and_odd_histories_are_causal(transactions, tmp_path):
 
 
 @pytest.mark.parametrize("refuted", [False, True])
-def test_no_level_is_told_of_what_was_not_judged_whole(refuted, tmp_path, monkeypatch):
+def test_no_level_is_claimed_of_what_was_not_judged_whole(refuted, tmp_path, monkeypatch):
     def some(engine, *_):
         found = judge_mops(engine, *_)
         engine.skipped.append("One part is too large.")
@@ -311,7 +311,7 @@ def test_broken_text_is_refused_with_its_line(text, complaint, tmp_path):
         check(path, "isolation", engine="local")
 
 
-def test_aborted_transactions_of_plume_are_told_apart(tmp_path):
+def test_aborted_transactions_of_plume_are_distinguished(tmp_path):
     path = tmp_path / "history.txt"
     path.write_text("w(1,1,0,-1)\nw(1,2,0,3)\nw(1,3,1,-1)\nr(1,2,1,4)\nr(1,1,1,5)\n")
     verdict = check(path, "isolation", engine="local")

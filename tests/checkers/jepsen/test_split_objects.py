@@ -12,7 +12,7 @@ from jepsen_histories import corrupted, judge
 from checkers.columns.codes import NEVER
 from checkers.engines import flows, shuffle, spark
 from checkers.engines.spark import SparkEngine
-from checkers.jepsen import counter, counter_ranges, set_full
+from checkers.jepsen import counter, set_full
 from checkers.made.jepsen import Shape, history
 from checkers.verdict import Verdict
 from harness.history.ops import Mop, Op, OpType
@@ -21,7 +21,7 @@ from harness.history.ops import Mop, Op, OpType
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> SparkEngine:
     """Of small tasks: some events, some elements."""
-    monkeypatch.setattr(counter_ranges, "_ROWS_PER_RANGE", 3)
+    monkeypatch.setattr(counter, "_ROWS_PER_RANGE", 3)
     monkeypatch.setattr(set_full, "_ITEMS_PER_SHARE", 8)
     monkeypatch.setattr(set_full, "_LEAST_SHOWN", 1)
     monkeypatch.setattr(flows, "_ROWS_PER_BUCKET", 10)
@@ -35,12 +35,13 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> SparkEngine:
 def flows_run(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The flows that judges run, as they run them."""
     found: list[Any] = []
-    for module in (counter, set_full):
+    run_flow = flows.run_flow
 
-        def run(engine: Any, source: Any, flow: Any, combine: Any, **more: Any) -> Any:
-            found.append(flow)
-            return flows.run_flow(engine, source, flow, combine, **more)
+    def run(engine: Any, source: Any, flow: Any, combine: Any, **more: Any) -> Any:
+        found.append(flow)
+        return run_flow(engine, source, flow, combine, **more)
 
+    for module in (counter, flows):
         monkeypatch.setattr(module, "run_flow", run)
     return found
 
@@ -104,7 +105,7 @@ def test_sums_beyond_64_bits_pass_from_range_to_range(engine: SparkEngine) -> No
 
 def test_tasks_are_told_nothing_of_many_counters() -> None:
     """What reaches them must not grow with the counters, which are judged each by itself."""
-    few, many = ({((0, key, 0, 0), 0): counter_ranges.Sums() for key in range(count)} for count in (1_000, 1_001))
-    assert counter_ranges.summed([few]) == few
-    assert counter_ranges.summed([many]) is None
-    assert counter_ranges.summed([few, {((0, 5_000, 0, 0), 0): counter_ranges.Sums()}]) is None
+    few, many = ({((0, key, 0, 0), 0): counter.Sums() for key in range(count)} for count in (1_000, 1_001))
+    assert counter.summed([few]) == few
+    assert counter.summed([many]) is None
+    assert counter.summed([few, {((0, 5_000, 0, 0), 0): counter.Sums()}]) is None

@@ -10,7 +10,7 @@ import numpy as np
 
 from checkers.columns.codes import INFO, NEVER, NIL, OK
 from checkers.columns.mops import ADDRESS, Columns
-from checkers.linearizability.objects.judge import OBJECT_MODELS
+from checkers.linearizability.objects.refute_objects import OBJECT_MODELS
 
 Call = tuple[str, Any, Any]
 """f, what it is given, what it returned (None for nothing, `UNKNOWN` where it did not complete)."""

@@ -39,7 +39,7 @@ def tasks(monkeypatch: pytest.MonkeyPatch) -> SparkEngine:
     return engine_in_memory(monkeypatch)
 
 
-def told(verdict: Verdict) -> object:
+def said(verdict: Verdict) -> object:
     messages = sorted(each.message for found in verdict.anomalies.values() for each in found)
     return verdict.valid, verdict.reason, verdict.counts, verdict.ops, verdict.details, messages
 
@@ -82,7 +82,7 @@ def test_many_tasks_say_what_one_process_and_brute_force_say(tasks: SparkEngine)
     for seed in range(60):
         source, right = many_objects(seed)
         theirs = judge_source(source, MODEL, tasks)
-        assert told(theirs) == told(judge_source(source, MODEL, LocalEngine())), seed
+        assert said(theirs) == said(judge_source(source, MODEL, LocalEngine())), seed
         assert theirs.valid is right, seed
         seen[right] += 1
     assert min(seen[True], seen[False]) > 5, seen
@@ -126,7 +126,7 @@ def test_what_only_a_chain_of_operations_in_many_pieces_links_is_judged_together
     source = of_events(events, True).source
     theirs = judge_source(source, MODEL, tasks)
     assert theirs.valid is not torn and theirs.details["objects"] == 1
-    assert told(theirs) == told(judge_source(source, MODEL, LocalEngine()))
+    assert said(theirs) == said(judge_source(source, MODEL, LocalEngine()))
 
 
 def test_a_component_that_one_task_does_not_take_is_unknown_and_others_are_judged(

@@ -10,8 +10,8 @@ from typing import Any
 
 from object_histories import columns, random_calls
 
-from checkers.linearizability.objects.build import build_set
-from checkers.linearizability.objects.built import sorted_rows
+from checkers.linearizability.objects.object_columns import sorted_rows
+from checkers.linearizability.objects.queues_and_sets import build_set
 
 
 def sets(count: int) -> Any:

@@ -13,15 +13,15 @@ from object_histories import OBJECTS, Call, columns, random_calls, texts_of
 from checkers.api import check, judge_source
 from checkers.columns.codes import NEVER
 from checkers.engines.local import LocalEngine
-from checkers.linearizability.driver import Budget
-from checkers.linearizability.objects import search as object_search
-from checkers.linearizability.objects.judge import ObjectKernel, answers_of
-from checkers.linearizability.registers.zones import INVALID, UNDECIDED, VALID
+from checkers.linearizability.driver import INVALID, UNDECIDED, VALID, Budget
+from checkers.linearizability.objects import object_search
+from checkers.linearizability.objects.refute_objects import ObjectKernel
 from checkers.made.objects import MODELS, ObjectShape, object_source
 from checkers.options import CheckOptions
 from checkers.source import Interned
 from harness.errors import UserError
 from tests.support.few_seeds import ranges_of
+from tests.support.kernels_alone import answers_of
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,7 @@ from tests.support.few_seeds import ranges_of
 )
 @pytest.mark.parametrize("model", OBJECTS)
 def test_search_and_brute_force_agree(model: str, first: int, count: int, sizes: tuple[int, int]) -> None:
+    """So does the search in plain lines at the top of `object_search`."""
     start, steps = OBJECTS[model]
     seeds = range(first, first + count)
     histories = [random_calls(random := Random(seed), model, random.randint(*sizes)) for seed in seeds]
@@ -43,6 +44,7 @@ def test_search_and_brute_force_agree(model: str, first: int, count: int, sizes:
     found = answers_of(ObjectKernel(model, 1, Budget(), Interned(None, tuple(texts))), columns(model, histories, texts))
     for number, calls in enumerate(histories):
         truth = some_order(calls, start, steps)
+        assert object_search.search_plainly(calls, start, steps) == truth, (number, calls)
         seen[truth] += 1
         width = 3 if model == "multi-register" else 1
         answers = [one for place in range(width) for one in found.get(width * number + place, [])]
@@ -189,7 +191,7 @@ def test_a_search_past_its_budget_is_undecided() -> None:
     assert answer("lin-set", [*adds, *reads], Budget(1.0, 1 << 22)) <= {UNDECIDED, INVALID}
 
 
-def test_a_stuck_search_is_told_with_states_and_reasons(tmp_path: Path) -> None:
+def test_a_stuck_search_is_explained_with_states_and_reasons(tmp_path: Path) -> None:
     path = tmp_path / "h.edn"
     path.write_text(
         "{:process 0 :type :invoke :f :acquire} {:process 0 :type :ok :f :acquire}\n"

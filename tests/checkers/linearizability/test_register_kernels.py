@@ -14,16 +14,16 @@ from register_histories import Row, columns, hard_rows, joined, random_rows
 
 from checkers.columns.codes import CAS, FAILED_CAS, FAILED_WRITE, NEVER, NIL, READ, WRITE
 from checkers.columns.instances import make_instances
-from checkers.linearizability import events
-from checkers.linearizability.checkpoints import Checkpoints
-from checkers.linearizability.driver import Budget
-from checkers.linearizability.frontier import ConfigSet
-from checkers.linearizability.registers import linear, search
-from checkers.linearizability.registers.findings import ZONE_ANOMALIES
-from checkers.linearizability.registers.linear import explain_stuck, judge_search
-from checkers.linearizability.registers.prepare import prepare
-from checkers.linearizability.registers.stale import judge_stale
-from checkers.linearizability.registers.zones import INVALID, UNDECIDED, VALID, judge_zones
+from checkers.linearizability import search_loop
+from checkers.linearizability.configurations import ConfigSet
+from checkers.linearizability.driver import INVALID, UNDECIDED, VALID, Budget
+from checkers.linearizability.registers import register_search
+from checkers.linearizability.registers.prepared_registers import prepare
+from checkers.linearizability.registers.register_search import explain_stuck
+from checkers.linearizability.registers.register_zones import ZONE_ANOMALIES, judge_zones
+from checkers.linearizability.registers.stale_reads import judge_stale
+from checkers.linearizability.search_loop import Checkpoints
+from tests.support.kernels_alone import judge_search
 
 
 def zone_answer(rows: list[Row]) -> tuple[int, dict[str, int]]:
@@ -87,10 +87,10 @@ def test_a_narrow_beam_that_goes_back_is_right(monkeypatch: pytest.MonkeyPatch, 
         back[int(cursor.fresh)] += 1
         return level
 
-    compiled, start = events.backtrack, linear._start
-    monkeypatch.setattr(linear, "_start", lambda prepared, beam: start(prepared, min(beam, 2)))
-    monkeypatch.setattr(events, "backtrack", counted)
-    monkeypatch.setattr(linear, "search_keys", search.search_keys.py_func)
+    compiled, start = search_loop.backtrack, register_search._start
+    monkeypatch.setattr(register_search, "_start", lambda prepared, beam: start(prepared, min(beam, 2)))
+    monkeypatch.setattr(search_loop, "backtrack", counted)
+    monkeypatch.setattr(register_search, "search_keys", register_search.search_keys.py_func)
     seen: Counter[bool] = Counter()
     for seed in range(first, first + count):
         rows = long_rows(seed)

@@ -13,12 +13,12 @@ from register_histories import Row, columns, random_rows
 
 from checkers.columns.codes import NIL, READ, WRITE
 from checkers.columns.instances import make_instances
-from checkers.columns.key_split import Rows, SplitFindings, joined
 from checkers.columns.projection import Flat
+from checkers.engines.api import Rows, SplitFindings, joined
 from checkers.findings import Findings
-from checkers.linearizability.registers.findings import ZONE_ANOMALIES
-from checkers.linearizability.registers.split import RegisterSplit
-from checkers.linearizability.registers.zones import INVALID, UNDECIDED, judge_zones
+from checkers.linearizability.driver import INVALID, UNDECIDED
+from checkers.linearizability.registers.register_zones import ZONE_ANOMALIES, judge_zones
+from checkers.linearizability.registers.split_registers import RegisterSplit
 
 _BUCKETS = 3
 

@@ -11,14 +11,32 @@ import pytest
 from register_histories import Row, columns, hard_rows, joined
 
 from checkers.columns.codes import NEVER, NIL, READ, WRITE, Ints
-from checkers.linearizability.cursor import CURSOR, DONE, FULL, PAUSED, STORE_FULL, make_cursor
-from checkers.linearizability.driver import Budget, Driven, SearchAnswers, drive, grown_sets, told
-from checkers.linearizability.frontier import add, make_config_set
-from checkers.linearizability.objects.built import only, without
-from checkers.linearizability.objects.kinds import ABSENT, ADD, MEMBERS, SET, ObjectOps, SetColumns, plainly
-from checkers.linearizability.objects.search import most_open, search_objects
-from checkers.linearizability.registers.linear import judge_search
-from checkers.linearizability.registers.zones import INVALID, UNDECIDED, VALID
+from checkers.linearizability.configurations import add, make_config_set
+from checkers.linearizability.driver import (
+    INVALID,
+    UNDECIDED,
+    VALID,
+    Budget,
+    Driven,
+    SearchAnswers,
+    answers_of,
+    drive,
+    grown_sets,
+)
+from checkers.linearizability.objects.object_columns import (
+    ABSENT,
+    ADD,
+    MEMBERS,
+    SET,
+    ObjectOps,
+    SetColumns,
+    only,
+    plainly,
+    without,
+)
+from checkers.linearizability.objects.object_search import most_open, search_objects
+from checkers.linearizability.search_loop import CURSOR, DONE, FULL, PAUSED, STORE_FULL, make_cursor
+from tests.support.kernels_alone import judge_search
 
 
 @dataclass
@@ -58,7 +76,7 @@ def test_a_search_past_its_time_ends_and_leaves_the_keys_behind_it_undecided() -
     run.cursor.key, run.cursor.fresh, run.cursor.next_complete = 2, 0, 1
     driven = drive(run, 4, Budget(time_s=0.0), np.full(4, -1))
     assert driven == Driven({2: 1, 3: -1}, "the search took longer than its 0 s")
-    found = told(np.array([-1, 7, -1, -1]), np.arange(10, 20), driven)
+    found = answers_of(np.array([-1, 7, -1, -1]), np.arange(10, 20), driven)
     assert found.answers.tolist() == [VALID, INVALID, UNDECIDED, UNDECIDED]
     assert found.stuck.tolist() == [-1, 7, 11, -1]
 
@@ -108,8 +126,8 @@ def test_of_objects_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_cursor_begins_at_the_first_key() -> None:
     cursor = make_cursor(16)
-    told = {name: int(getattr(cursor, name)) for name in CURSOR}
-    assert told == dict.fromkeys(CURSOR, 0) | {"fresh": 1, "beam": 16, "reached": -1}
+    values = {name: int(getattr(cursor, name)) for name in CURSOR}
+    assert values == dict.fromkeys(CURSOR, 0) | {"fresh": 1, "beam": 16, "reached": -1}
 
 
 def test_sets_with_more_room_hold_what_they_held() -> None:

@@ -19,15 +19,14 @@ from object_histories import OBJECTS, Call, columns, random_calls, texts_of
 from checkers.api import judge_source
 from checkers.columns.codes import NEVER
 from checkers.engines.local import LocalEngine
-from checkers.linearizability.driver import Budget
-from checkers.linearizability.objects import search as object_search
-from checkers.linearizability.objects.built import sorted_rows
-from checkers.linearizability.objects.judge import ObjectKernel, answers_of
-from checkers.linearizability.objects.kinds import GET
+from checkers.linearizability.driver import INVALID, VALID, Budget
+from checkers.linearizability.objects import object_search
+from checkers.linearizability.objects.object_columns import GET, sorted_rows
+from checkers.linearizability.objects.refute_objects import ObjectKernel
 from checkers.linearizability.objects.strings import Trie, build_strings
-from checkers.linearizability.registers.zones import INVALID, VALID
 from checkers.made.generate import MadeHistory, made_batches
 from checkers.source import Interned, Source
+from tests.support.kernels_alone import answers_of
 
 Calls = list[tuple[Call, int, int]]
 

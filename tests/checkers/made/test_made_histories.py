@@ -14,9 +14,8 @@ from assay.generate_command import Target, generate_history, with_anomaly
 from checkers.api import check
 from checkers.importers.detect import open_source
 from checkers.made import pages, registers, transactions
-from checkers.made.bases import BASES
-from checkers.made.generate import MadeHistory, anomalies, made_batches, settings_of, write_made
-from checkers.made.splice import Template, spliced
+from checkers.made.generate import BASES, MadeHistory, anomalies, made_batches, settings_of, write_made
+from checkers.made.injection import Template, spliced
 from checkers.models import MODELS
 from checkers.options import CheckOptions
 from harness.errors import UserError
@@ -88,7 +87,7 @@ def test_injecting_leaves_all_else_as_it_was() -> None:
 @pytest.mark.parametrize("model", ["list-append", "rw-register", "register", "write-atomicity"])
 def test_memory_does_not_grow_with_the_history(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of all kinds are small here, so that four times the operations are four times the blocks."""
-    for module, name in ((transactions, "_STRETCH"), (transactions, "_ROWS_PER_GROUP"), (registers, "_ROWS_PER_GROUP")):
+    for module, name in ((transactions, "_SECTION"), (transactions, "_ROWS_PER_GROUP"), (registers, "_ROWS_PER_GROUP")):
         monkeypatch.setattr(module, name, 1 << 9)
     monkeypatch.setattr(pages, "_OPS_PER_GROUP", 1 << 9)
     few, many = (peak(MadeHistory(model, operations, keys=5)) for operations in (4_000, 16_000))
@@ -108,9 +107,9 @@ def peak(wanted: MadeHistory) -> int:
 
 
 @pytest.mark.parametrize("model", ["list-append", "rw-register"])
-def test_transactions_go_on_where_a_stretch_ends(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transactions_go_on_where_a_section_ends(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the same keys, each value once, by clients who do one thing after the other."""
-    monkeypatch.setattr(transactions, "_STRETCH", 100)
+    monkeypatch.setattr(transactions, "_SECTION", 100)
     table = pa.Table.from_batches(made_batches(MadeHistory(model, 1_000, keys=4, info=0.1), {}))
     assert table.column("op").to_pylist() == list(range(1_000))
     rows = table.to_pylist()

@@ -9,8 +9,8 @@ from checkers.columns.mops import flatten_mops, joined
 from checkers.engines.grouped import SLICES, judge_mops
 from checkers.engines.local import LocalEngine
 from checkers.importers.detect import open_source
-from checkers.quorum.kernel import QuorumKernel
-from checkers.quorum.reading import read_quorum_history
+from checkers.quorum.quorum_history import read_quorum_history
+from checkers.quorum.quorum_kernel import QuorumKernel
 from checkers.source import Source
 from harness.history.table import write_batches
 

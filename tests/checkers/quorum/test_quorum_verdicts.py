@@ -281,8 +281,8 @@ def test_where_no_read_is_bound_nothing_was_judged(verdict):
     assert verdict(calls, "write-atomicity").valid is True
 
 
-def test_what_is_too_much_to_judge_is_not_told_as_nothing_to_judge(verdict, monkeypatch):
-    monkeypatch.setattr("checkers.quorum.table.MOST_TOUCHES", 1)
+def test_what_is_too_much_to_judge_is_not_called_nothing_to_judge(verdict, monkeypatch):
+    monkeypatch.setattr("checkers.quorum.quorum_table.MOST_TOUCHES", 1)
     calls = (W1, write(2, 110, gone=((None, None),)), read(4, ((A, None), (B, None))))
     for model in JUDGED:
         found = verdict(calls, model)
@@ -335,7 +335,7 @@ def test_both_engines_say_the_same(spark, tmp_path):
         assert one == other and one.valid is False
 
 
-def test_a_tear_is_told_row_by_row_with_the_read_whose_repair_made_it(verdict):
+def test_a_tear_is_explained_row_by_row_with_the_read_whose_repair_made_it(verdict):
     before = write(0, 50, ((A, 1), (B, 2), (C, 3)))
     partial = write(2, 100, ((A, 11), (B, 12), (C, 13)), status="info")
     calls = (
@@ -360,7 +360,7 @@ def test_a_tear_is_told_row_by_row_with_the_read_whose_repair_made_it(verdict):
     assert "leaves" not in alone.message, "nothing before explains it"
 
 
-def test_a_torn_deletion_is_told_as_one(verdict):
+def test_a_torn_deletion_is_explained_as_one(verdict):
     wide = write(0, 50, tuple(((row, column), 1 + column) for row in range(4) for column in range(2)))
     gone = write(2, 100, gone=((1, 3),), status="info")
     cells = dict(wide.puts)
@@ -377,7 +377,7 @@ def test_a_torn_deletion_is_told_as_one(verdict):
     assert told.steps[0]["source"] == tear["lines"][0]["op"] and "row 2 of key 0" in told.steps[1]["why"]
 
 
-def test_a_page_of_two_answers_is_told_as_one_where_only_its_end_shows_the_write(verdict):
+def test_a_page_of_two_answers_is_explained_as_one_where_only_its_end_shows_the_write(verdict):
     before = write(0, 50, ((A, 1), (B, 2), (C, 3), (D, 4)))
     partial = write(2, 100, ((A, 11), (B, 12), (C, 13), (D, 14)), status="info")
     for shown, told in ((((A, 1), (C, 3), (D, 14)), True), (((A, 11), (C, 3), (D, 4)), False)):

@@ -2,14 +2,13 @@
 
 import pytest
 from naive_sessions import drawn, is_broken
-from session_histories import Row, side_by_side
+from session_histories import Row, flattened, side_by_side
 from test_appended_lists import judged
 from test_monotonic_reads import r, w
 
-from checkers.columns.mops import flatten_mops, joined
-from checkers.sessions.guarantees import SessionKernel
-from checkers.sessions.judge import PROJECTION
-from checkers.sessions.lists import verdict_of
+from checkers.sessions.judge_sessions import PROJECTION
+from checkers.sessions.session_guarantees import SessionKernel
+from checkers.sessions.session_lists import verdict_of
 from checkers.sessions.session_order import GUARANTEES
 from tests.support.few_seeds import ranges_of
 
@@ -74,8 +73,7 @@ def test_no_history_is_called_other_than_by_the_definitions(seeds):
     said = {True: 0, False: 0, "unknown": 0}
     for seed in seeds:
         rows = drawn(seed)
-        batches = side_by_side([rows]).to_batches(max_chunksize=1 + seed % 4)
-        columns = joined([flatten_mops(batch, PROJECTION) for batch in batches], PROJECTION)
+        columns = flattened(side_by_side([rows]), PROJECTION, 1 + seed % 4)
         for wanted in (*((name,) for name in GUARANTEES), GUARANTEES):
             broken = is_broken(rows, wanted)
             valid, _ = verdict_of(SessionKernel(wanted, 4)(columns))

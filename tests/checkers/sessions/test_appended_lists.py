@@ -3,14 +3,13 @@
 import random
 
 import pytest
-from session_histories import Row, events_of, intervals, side_by_side
+from session_histories import Row, events_of, flattened, intervals, side_by_side
 from test_monotonic_reads import omitting
 
 from checkers.api import check_run
-from checkers.columns.mops import flatten_mops, joined
-from checkers.sessions.guarantees import ANOMALIES, SessionKernel
-from checkers.sessions.judge import PROJECTION
-from checkers.sessions.lists import UNDECIDED
+from checkers.sessions.judge_sessions import PROJECTION
+from checkers.sessions.session_guarantees import ANOMALIES, SessionKernel
+from checkers.sessions.session_lists import UNDECIDED
 from checkers.sessions.session_order import GUARANTEES as BY_CODE
 from harness.history.table import write_parquet
 
@@ -238,8 +237,7 @@ def invocations(histories):
 @pytest.mark.parametrize("name", BY_CODE[1:])
 def test_every_operation_is_judged_by_the_definition(name, many):
     histories = [random_lists(seed) for seed in range(many)]
-    parts = [flatten_mops(batch, PROJECTION) for batch in side_by_side(histories).to_batches(max_chunksize=997)]
-    found = SessionKernel((name,), MANY)(joined(parts, PROJECTION))
+    found = SessionKernel((name,), MANY)(flattened(side_by_side(histories), PROJECTION))
     guilty = [breaking(rows)[name] for rows in histories]
     expected = {at[begin] for begins, at in zip(guilty, invocations(histories), strict=True) for begin in begins}
     assert {finding.ops[0] for finding in found.kept} == expected
@@ -252,8 +250,7 @@ def test_every_operation_is_judged_by_the_definition(name, many):
 @pytest.mark.parametrize("many", [2_000, pytest.param(20_000, marks=pytest.mark.campaign)])
 def test_every_read_that_omits_something_counts_once(many):
     histories = [random_lists(seed) for seed in range(many)]
-    parts = [flatten_mops(batch, PROJECTION) for batch in side_by_side(histories).to_batches(max_chunksize=997)]
-    found = SessionKernel(BY_CODE[:1], MANY)(joined(parts, PROJECTION))
+    found = SessionKernel(BY_CODE[:1], MANY)(flattened(side_by_side(histories), PROJECTION))
     expected = [
         at[begin] for rows, at in zip(histories, invocations(histories), strict=True) for begin in omitting(rows)
     ]

@@ -5,13 +5,12 @@ from dataclasses import replace
 from itertools import permutations, product
 
 import pytest
-from session_histories import Row, events_of, intervals, side_by_side
+from session_histories import Row, events_of, flattened, guilty, intervals, side_by_side
 
 from checkers.api import check
-from checkers.columns.mops import flatten_mops, joined
-from checkers.sessions.guarantees import ANOMALIES, CONTRADICTORY, SessionKernel
-from checkers.sessions.judge import PROJECTION
-from checkers.sessions.lists import READS_UNCLEAR
+from checkers.sessions.judge_sessions import PROJECTION
+from checkers.sessions.session_guarantees import ANOMALIES, CONTRADICTORY, SessionKernel
+from checkers.sessions.session_lists import READS_UNCLEAR
 from checkers.sessions.session_order import GUARANTEES
 from harness.history.table import write_parquet
 
@@ -21,17 +20,12 @@ MANY_HISTORIES = [2_000, pytest.param(20_000, marks=pytest.mark.campaign)]
 
 
 def judged(histories, wanted=("monotonic-reads",)):
-    parts = [flatten_mops(batch, PROJECTION) for batch in side_by_side(histories).to_batches(max_chunksize=997)]
-    return SessionKernel(wanted, MANY)(joined(parts, PROJECTION))
+    return SessionKernel(wanted, MANY)(flattened(side_by_side(histories), PROJECTION))
 
 
 def guilty_histories(histories, wanted=("monotonic-reads",)):
     """Which of the histories break which guarantee, by the kernel: {anomaly: set of history numbers}."""
-    found = judged(histories, wanted)
-    guilty = {}
-    for finding in found.kept:
-        guilty.setdefault(finding.anomaly, set()).add(finding.key[1])
-    return guilty
+    return guilty(judged(histories, wanted))
 
 
 def random_registers(seed, timed=False, overlapping=False):

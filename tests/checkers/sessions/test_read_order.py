@@ -5,12 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from session_histories import Row, intervals, side_by_side
+from session_histories import Row, flattened, intervals, side_by_side
 
-from checkers.columns.mops import flatten_mops, joined
-from checkers.sessions.guarantees import CONTRADICTORY, SessionKernel, read_table
-from checkers.sessions.judge import PROJECTION
-from checkers.sessions.read_order import read_order
+from checkers.sessions.judge_sessions import PROJECTION
+from checkers.sessions.session_guarantees import CONTRADICTORY, SessionKernel, read_table
+from checkers.sessions.session_order import read_order
 from tests.support.few_seeds import ranges_of
 
 
@@ -66,8 +65,7 @@ def is_cyclic(closed):
 
 def edges_of(histories, before="r"):
     """By history: edges between values and helpers (negative), and how many helpers there are."""
-    parts = [flatten_mops(batch, PROJECTION) for batch in side_by_side(histories).to_batches()]
-    table = read_table(joined(parts, PROJECTION))
+    table = read_table(flattened(side_by_side(histories), PROJECTION))
     versions = len(table.versions.since)
     binding = np.where(table.events.read, "r" in before, "w" in before)
     found = read_order(table.events, np.ones(len(histories), np.bool_), versions, binding)
@@ -111,14 +109,13 @@ def test_edges_of_many_reads_at_once_are_few():
     assert [len(edges) < 4 * 2 * half for edges in edges_of([rows, again])] == [True, True]
 
 
-def test_a_contradiction_through_reads_that_overlap_is_told_by_reads():
+def test_a_contradiction_through_reads_that_overlap_is_explained_by_reads():
     """Session 0 reads 1 and 2 at once and then 3, session 1 reads 3 and then 2."""
     rows = [Row(i, 20 + i, 10 + i, (("w", 0, i + 1),)) for i in range(3)]
     rows += [Row(4, 6, 0, (("r", 0, 1),), mode="ONE"), Row(5, 7, 0, (("r", 0, 2),), mode="ONE")]
     for begin, session, value in ((8, 0, 3), (10, 1, 3), (12, 1, 2)):
         rows.append(Row(begin, begin + 1, session, (("r", 0, value),), mode="ONE"))
-    parts = [flatten_mops(batch, PROJECTION) for batch in side_by_side([rows]).to_batches()]
-    (finding,) = SessionKernel(("monotonic-reads",), 8)(joined(parts, PROJECTION)).kept
+    (finding,) = SessionKernel(("monotonic-reads",), 8)(flattened(side_by_side([rows]), PROJECTION)).kept
     assert finding.anomaly == CONTRADICTORY
     told = {(step["kind"], step["value"], step["next"]) for step in finding.facts["steps"]}
     assert told == {("session", 2, 3), ("session", 3, 2)}

@@ -5,19 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from session_histories import Row, side_by_side
+from session_histories import Row, flattened, side_by_side
 from test_appended_lists import appended, judged, read
 from test_monotonic_reads import r, w
 
 from checkers.api import judge_source
-from checkers.columns.mops import flatten_mops, joined
 from checkers.engines.local import LocalEngine
 from checkers.made.examples import events_of
-from checkers.sessions.guarantees import SessionKernel
-from checkers.sessions.judge import PROJECTION as OF_SESSIONS
-from checkers.sessions.pages import PROJECTION as OF_PAGES
-from checkers.sessions.pages import PageKernel
+from checkers.sessions.judge_sessions import PROJECTION as OF_SESSIONS
+from checkers.sessions.session_guarantees import SessionKernel
 from checkers.sessions.session_order import GUARANTEES
+from checkers.sessions.write_atomicity import PROJECTION as OF_PAGES
+from checkers.sessions.write_atomicity import PageKernel
 from checkers.source import Source
 from harness.history.table import to_table
 
@@ -87,13 +86,12 @@ def test_what_may_have_been_written_was(model: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 100])
-def test_elements_are_early_however_lists_are_told(size: int) -> None:
+def test_elements_are_early_however_lists_are_read(size: int) -> None:
     """The first of the reads of a list counts, whichever list of a batch stands for it."""
     reads = [read(0, 1, 8), read(2, 2, 8, 9), read(8, 1, 8, 9, 7), read(10, 2, 8, 9, 7)]
     rows = [*reads[:2], appended(4, 0, 8), appended(6, 0, 7), *reads[2:], appended(12, 0, 9)]
     for kernel, projection in ((SessionKernel(GUARANTEES, 4), OF_SESSIONS), (PageKernel(4), OF_PAGES)):
-        batches = side_by_side([rows]).to_batches(max_chunksize=size)
-        found = kernel(joined([flatten_mops(batch, projection) for batch in batches], projection))
+        found = kernel(flattened(side_by_side([rows]), projection, size))
         assert found.figures["values_unwritten"] == 2
 
 

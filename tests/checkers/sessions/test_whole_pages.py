@@ -2,12 +2,11 @@
 
 import pytest
 from naive_pages import drawn, is_broken
-from session_histories import Row, side_by_side
+from session_histories import Row, flattened, side_by_side
 from test_appended_lists import judged
 
-from checkers.columns.mops import flatten_mops, joined
-from checkers.sessions.lists import verdict_of
-from checkers.sessions.pages import PROJECTION, PageKernel
+from checkers.sessions.session_lists import verdict_of
+from checkers.sessions.write_atomicity import PROJECTION, PageKernel
 from tests.support.few_seeds import ranges_of
 
 
@@ -68,8 +67,7 @@ def test_no_page_is_called_other_than_by_the_definition(seeds):
     for seed in seeds:
         history = drawn(seed)
         broken = is_broken(history)
-        batches = side_by_side([history.rows]).to_batches(max_chunksize=1 + seed % 4)
-        found = PageKernel(4)(joined([flatten_mops(batch, PROJECTION) for batch in batches], PROJECTION))
+        found = PageKernel(4)(flattened(side_by_side([history.rows]), PROJECTION, 1 + seed % 4))
         valid, _ = verdict_of(found)
         assert broken is None or valid in (not broken, "unknown"), seed
         said[valid] += 1

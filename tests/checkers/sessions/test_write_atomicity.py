@@ -5,11 +5,10 @@ from dataclasses import replace
 from itertools import permutations, product
 
 import pytest
-from session_histories import Row, events_of, intervals, side_by_side
+from session_histories import Row, events_of, flattened, guilty, intervals, side_by_side
 
 from checkers.api import check
-from checkers.columns.mops import flatten_mops, joined
-from checkers.sessions.pages import CIRCULAR, PROJECTION, TORN, PageKernel
+from checkers.sessions.write_atomicity import CIRCULAR, PROJECTION, TORN, PageKernel
 from harness.history.table import write_parquet
 
 MANY = 1_000_000
@@ -18,15 +17,11 @@ MANY_HISTORIES = [800, pytest.param(20_000, marks=pytest.mark.campaign)]
 
 
 def partition_verdict(histories):
-    parts = [flatten_mops(batch, PROJECTION) for batch in side_by_side(histories).to_batches(max_chunksize=991)]
-    return PageKernel(MANY)(joined(parts, PROJECTION))
+    return PageKernel(MANY)(flattened(side_by_side(histories), PROJECTION))
 
 
 def guilty_partitions(histories):
-    guilty = {}
-    for finding in partition_verdict(histories).kept:
-        guilty.setdefault(finding.anomaly, set()).add(finding.key[1])
-    return guilty
+    return guilty(partition_verdict(histories))
 
 
 def random_partition(seed, timed):
@@ -104,10 +99,10 @@ def with_repeats(rows, seed):
     values = sorted({mop[2] // 10 for row in rows for mop in row.mops if mop[0] == "w"})
     repeated = set(random_.sample(values[1:], min(len(values) - 1, random_.randint(1, 2)))) if values else set()
 
-    def told(value):
+    def renamed(value):
         return value - 10 if value is not None and value // 10 in repeated else value
 
-    return [replace(row, mops=tuple((f, cell, told(value)) for f, cell, value in row.mops)) for row in rows]
+    return [replace(row, mops=tuple((f, cell, renamed(value)) for f, cell, value in row.mops)) for row in rows]
 
 
 def readings(rows):

@@ -7,11 +7,10 @@ import random
 from itertools import permutations, product
 
 import pytest
-from session_histories import Row, events_of, intervals, side_by_side
+from session_histories import Row, events_of, flattened, intervals, side_by_side
 
 from checkers.api import check
-from checkers.columns.mops import flatten_mops, joined
-from checkers.snapshots.reads import PROJECTION, SnapshotKernel
+from checkers.snapshots.snapshot_reads import PROJECTION, SnapshotKernel
 from harness.history.table import write_parquet
 from tests.support.few_seeds import ranges_of
 
@@ -88,8 +87,7 @@ def test_no_history_is_called_other_than_by_the_definition(seeds):
     said = {True: 0, False: 0, "unknown": 0}
     for seed in seeds:
         rows = drawn(seed)
-        batches = side_by_side([rows]).to_batches(max_chunksize=1 + seed % 4)
-        found = SnapshotKernel(4)(joined([flatten_mops(batch, PROJECTION) for batch in batches], PROJECTION))
+        found = SnapshotKernel(4)(flattened(side_by_side([rows]), PROJECTION, 1 + seed % 4))
         if found.figures["snapshot_reads"]:
             valid = _valid(found)
             assert valid in (is_right(rows), "unknown"), seed

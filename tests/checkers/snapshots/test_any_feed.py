@@ -7,12 +7,13 @@ from itertools import product
 
 import numpy as np
 import pytest
+from session_histories import flattened
 from test_change_feed import dealt_and_judged
 
 from checkers.columns.codes import NIL
-from checkers.columns.mops import flatten_mops, joined, selected
-from checkers.snapshots import feed as change_feed
-from checkers.snapshots.feed import PROJECTION, FeedKernel
+from checkers.columns.mops import selected
+from checkers.snapshots import change_feed
+from checkers.snapshots.change_feed import PROJECTION, FeedKernel
 from checkers.snapshots.feed_table import MARK, ROW
 from harness.history.ops import Mop, Op
 from harness.history.table import to_table
@@ -147,8 +148,7 @@ def test_no_feed_is_called_other_than_by_the_definition(seeds):
     for seed in seeds:
         f, operations, feeds = drawn(seed)
         late = seed % 10 == 0
-        batches = table_of(f, operations, feeds, late).to_batches(max_chunksize=1 + seed % 7)
-        found = FeedKernel(4)(joined([flatten_mops(batch, PROJECTION) for batch in batches], PROJECTION))
+        found = FeedKernel(4)(flattened(table_of(f, operations, feeds, late), PROJECTION, 1 + seed % 7))
         undecided = found.figures["rows_undecided"] or found.figures["writes_undecided"]
         valid = False if found.counts else "unknown" if undecided else True
         assert valid in (is_right(f, operations, feeds, late), "unknown"), seed
@@ -178,8 +178,7 @@ def test_any_feed_is_judged_in_many_tasks_as_in_one(seeds, monkeypatch):
     monkeypatch.setattr(change_feed, "EVENTS_PER_RANGE", 3)
     broken = 0
     for seed in seeds:
-        batches = table_of(*drawn(seed), seed % 10 == 0).to_batches()
-        rows = joined([flatten_mops(batch, PROJECTION) for batch in batches], PROJECTION)
+        rows = flattened(table_of(*drawn(seed), seed % 10 == 0), PROJECTION)
         for every in (rows, changed(random.Random(seed), rows)):
             whole = FeedKernel(4)(every)
             for finer in (False, True):

@@ -7,14 +7,15 @@ from itertools import product
 
 import numpy as np
 import pytest
+from session_histories import flattened
 
 from checkers.api import check
 from checkers.columns.codes import FAIL, INFO, NIL, OK, WRITE
-from checkers.columns.mops import flatten_mops, joined, selected
+from checkers.columns.mops import joined, selected
 from checkers.engines.exchange import united
 from checkers.findings import merged
-from checkers.snapshots import feed as change_feed
-from checkers.snapshots.feed import ANOMALIES, PROJECTION, FeedDealer, FeedKernel
+from checkers.snapshots import change_feed
+from checkers.snapshots.change_feed import ANOMALIES, PROJECTION, FeedDealer, FeedKernel
 from checkers.snapshots.feed_table import MARK, ROW
 from harness.history.ops import Mop, Op
 from harness.history.table import to_table, write_parquet
@@ -119,7 +120,7 @@ def test_random_feeds_agree_with_a_naive_reading(seeds):
     broken = 0
     for seed in seeds:
         steps = random_feed(seed)
-        rows = joined([flatten_mops(batch, PROJECTION) for batch in to_table(history(*steps)).to_batches()], PROJECTION)
+        rows = flattened(to_table(history(*steps)), PROJECTION)
         assert (not FeedKernel(4)(rows).counts) == kept_its_promise(steps), (seed, steps)
         broken += not kept_its_promise(steps)
     assert len(seeds) // 5 < broken < 4 * len(seeds) // 5
@@ -144,13 +145,7 @@ def test_cells_and_times_in_many_tasks_are_judged_as_in_one(seeds, monkeypatch):
     monkeypatch.setattr(change_feed, "EVENTS_PER_RANGE", 4)
     broken = 0
     for seed in seeds:
-        of_each = [
-            joined(
-                [flatten_mops(b, PROJECTION) for b in to_table(history(*random_feed(2 * seed + n))).to_batches()],
-                PROJECTION,
-            )
-            for n in range(2)
-        ]
+        of_each = [flattened(to_table(history(*random_feed(2 * seed + n))), PROJECTION) for n in range(2)]
         second = {name: column.copy() for name, column in of_each[1].items()}
         for name, more in (("table", 1), ("invoke", 1_000), ("session", 1)):
             second[name] += more
@@ -262,9 +257,9 @@ def client(index, *values, outcome="ok", stamp=None, f="w"):
     return [call, call.complete(outcome, index=index + 1, time=index + 1, served_ts=stamp)]
 
 
-def rows_and_mark(index, session, *told):
-    rows = [event(index + n, "feed-row", session, at, Mop("w", 0, value)) for n, (value, at) in enumerate(told)]
-    return [*rows, event(index + len(told), "feed-resolved", session, 40)]
+def rows_and_mark(index, session, *values):
+    rows = [event(index + n, "feed-row", session, at, Mop("w", 0, value)) for n, (value, at) in enumerate(values)]
+    return [*rows, event(index + len(values), "feed-resolved", session, 40)]
 
 
 COMMITS = {
@@ -343,7 +338,7 @@ COMMITS = {
 
 
 @pytest.mark.parametrize("name", COMMITS)
-def test_every_commit_is_told_once_and_nothing_else(name, tmp_path):
+def test_every_commit_is_fed_once_and_nothing_else(name, tmp_path):
     expected, events, words = COMMITS[name]
     write_parquet(events, tmp_path / "history.parquet")
     verdict = check(tmp_path / "history.parquet", "change-feed", engine="local")
@@ -430,7 +425,7 @@ def due_naively(every):
     return stamped + told
 
 
-def told_naively(rows):
+def fed_naively(rows):
     """How often each kind of anomaly is there that has to do with marks, feed by feed and pair by pair."""
     every = [dict(zip(rows, values, strict=True)) for values in zip(*(c.tolist() for c in rows.values()), strict=True)]
     counts = dict.fromkeys(BY_MARKS, 0)
@@ -460,7 +455,7 @@ def test_feeds_of_any_tables_and_beginnings_agree_with_looking_at_every_pair(see
     for seed in seeds:
         rows = drawn_rows(random.Random(seed))
         counts = FeedKernel(4)(rows).counts
-        expected = told_naively(rows)
+        expected = fed_naively(rows)
         assert {name: count for name, count in counts.items() if name in BY_MARKS} == expected, seed
         several += len(expected) > 1
     assert several > len(seeds) // 10

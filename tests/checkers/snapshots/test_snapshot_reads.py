@@ -5,12 +5,11 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from session_histories import Row, events_of, intervals, side_by_side
+from session_histories import Row, events_of, flattened, guilty, intervals, side_by_side
 
 from checkers.api import check
-from checkers.columns.mops import flatten_mops, joined
-from checkers.snapshots.reads import PROJECTION, SnapshotKernel
 from checkers.snapshots.snapshot_order import ANOMALIES
+from checkers.snapshots.snapshot_reads import PROJECTION, SnapshotKernel
 from harness.history.table import write_parquet
 
 MANY = 1_000_000
@@ -18,15 +17,11 @@ NEVER = 10**9
 
 
 def found_in(histories):
-    parts = [flatten_mops(batch, PROJECTION) for batch in side_by_side(histories).to_batches(max_chunksize=993)]
-    return SnapshotKernel(MANY)(joined(parts, PROJECTION))
+    return SnapshotKernel(MANY)(flattened(side_by_side(histories), PROJECTION))
 
 
 def guilty_cells(histories):
-    guilty = {}
-    for finding in found_in(histories).kept:
-        guilty.setdefault(finding.anomaly, set()).add(finding.key.partition)
-    return guilty
+    return guilty(found_in(histories))
 
 
 def random_cell(seed):
@@ -89,10 +84,10 @@ def with_repeats(rows, seed):
     values = [row.mops[0][2] for row in rows if row.mops[0][0] == "w"]
     repeated = set(random_.sample(values[1:], min(len(values) - 1, random_.randint(1, 2)))) if values else set()
 
-    def told(value):
+    def renamed(value):
         return value - 1 if value in repeated else value
 
-    return [replace(row, mops=((row.mops[0][0], 0, told(row.mops[0][2])),)) for row in rows]
+    return [replace(row, mops=((row.mops[0][0], 0, renamed(row.mops[0][2])),)) for row in rows]
 
 
 def readings(rows):

@@ -186,9 +186,9 @@ def _register_key(history: list[Txn], key: int, sources: int, anomalies: set[str
 
 
 def _stated(
-    history: list[Txn], external: dict[int, Any], final: dict[int, Any], told: set[Any], source: int
+    history: list[Txn], external: dict[int, Any], final: dict[int, Any], known: set[Any], source: int
 ) -> set[tuple[Any, Any]]:
-    """Which version of a key one source says comes before which; values but those `told` take no part."""
+    """Which version of a key one source says comes before which; values but those `known` take no part."""
     touching = sorted({*final, *external})
     found = {i: external.get(i, final.get(i)) for i in touching}
     left = {i: final.get(i, external.get(i)) for i in touching}
@@ -200,7 +200,7 @@ def _stated(
     said = set()
     for j in touching:
         before = [i for i in touching if i < j and history[i].process == history[j].process]
-        done = [i for i in before if history[i].outcome == "ok" and left[i] in told]
+        done = [i for i in before if history[i].outcome == "ok" and left[i] in known]
         said |= {(left[i], found[j]) for i in done[-1:]}
     return said
 

@@ -16,13 +16,11 @@ from checkers.columns.batches import bucket_batch
 from checkers.columns.codes import NEVER
 from checkers.findings import Findings, merged
 from checkers.source import Source
-from checkers.transactions.mops import Txns
 from checkers.transactions.stages.buckets import TIMES, BucketJudge
-from checkers.transactions.stages.packing import unpack
-from checkers.transactions.stages.pieces import FINDINGS, PieceReader, Row, Stage
+from checkers.transactions.stages.pieces import FINDINGS, PieceReader, Row, Stage, merged_times, unpack
 from checkers.transactions.stages.pipeline import Inferences, Related, Search, combined, relate
-from checkers.transactions.stages.stretches import SIZES, Sizes
-from checkers.transactions.stages.times import merged_times
+from checkers.transactions.stages.time_segments import SIZES, Sizes
+from checkers.transactions.transaction_mops import Txns
 from harness.history.saved import open_saved
 
 
@@ -59,7 +57,7 @@ class MemoryBlocks:
     def met(self, judge: Stage, tasks: int) -> MemoryBlocks:
         return MemoryBlocks([row for group in grouped(self._rows) for row in run(judge, iter([group]))])
 
-    def told(self, bucket: int) -> bool:
+    def holds(self, bucket: int) -> bool:
         return any(row.bucket == bucket for row in self._rows)
 
     def collect(self, split: Stage, judge: Stage, combine: Stage) -> list[Row]:
@@ -91,13 +89,13 @@ def find_in_pieces(
     reader = PieceReader(Source(source.path, "test", source.rows), saved, pieces, buckets, model, 2)
     ids = iter([pa.RecordBatch.from_arrays([pa.array(range(pieces))], names=["id"])])
     judged = run(BucketJudge(model, sources, 2), grouped(run(reader, ids)))
-    alone = told_alone(judged)
+    alone = found_alone(judged)
     related, _ = relate_in_memory(source, judged, orders, stride, sizes)
     assert related.whole
     return dict(alone.counts) | related.by(orders).counts
 
 
-def told_alone(judged: list[Row]) -> Findings:
+def found_alone(judged: list[Row]) -> Findings:
     """What buckets told without cycles."""
     return merged([msgspec.msgpack.decode(row.data, type=Findings) for row in judged if row.bucket == FINDINGS], 2)
 
@@ -114,7 +112,7 @@ def relate_in_memory(
 
     times = merged_times([unpack(row.data)[0] for row in judged if row.bucket == TIMES][:1])
     blocks = MemoryBlocks([row for row in judged if row.bucket >= 0])
-    inferred = Inferences(blocks, told_alone(judged).figures["loose"], times)
+    inferred = Inferences(blocks, found_alone(judged).figures["floating"], times)
     return relate(inferred, fetch, Search((orders,), 2), sizes._replace(a_window=stride)), blocks
 
 

@@ -23,7 +23,7 @@ from checkers.importers.detect import open_source
 from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.transactions.inference.register_accesses import ORDER_REALTIME
-from checkers.transactions.judge import judge_by_each, orders_of
+from checkers.transactions.judge_transactions import judge_by_each, orders_of
 from checkers.transactions.lattice import friendly_name, impossible_models
 
 TRUTH = CORPUS / "elle-random" / "truth.tsv"

@@ -15,18 +15,17 @@ from weak_store import random_history, source_of
 
 from checkers.made.transactions import TxnShape, txn_batches
 from checkers.source import Source
-from checkers.transactions.graph import cycles, projections
+from checkers.transactions.graph import cycle_anomalies, projections
 from checkers.transactions.inference.register_accesses import ORDER_WFR
-from checkers.transactions.local import Found, find_in_lists, find_in_registers
+from checkers.transactions.transaction_findings import Found
+from tests.support.kernels_alone import find_in
 
 LISTS = ("list-append", shortened)
 REGISTERS = ("rw-register", shown_older)
 
 
 def find(source: Source, model: str, orders: int) -> Found:
-    if model == "list-append":
-        return find_in_lists(source, orders, 4)
-    return find_in_registers(source, orders, ORDER_WFR, 4)
+    return find_in(source, model, orders, ORDER_WFR, 4)
 
 
 def with_anomalies(model: Any, transactions: int, change: Callable[[Row], bool]) -> Source:
@@ -38,7 +37,7 @@ def with_anomalies(model: Any, transactions: int, change: Callable[[Row], bool])
 
 def work_of(source: Source, model: str, orders: int, monkeypatch: pytest.MonkeyPatch) -> int:
     """Edges that all searches together look at."""
-    work, search = list[int](), cycles.search
+    work, search = list[int](), cycle_anomalies.search
 
     def counting(*asked: Any) -> Any:
         walks = search(*asked)
@@ -46,7 +45,7 @@ def work_of(source: Source, model: str, orders: int, monkeypatch: pytest.MonkeyP
         return walks
 
     with monkeypatch.context() as patched:
-        patched.setattr(cycles, "search", counting)
+        patched.setattr(cycle_anomalies, "search", counting)
         assert find(source, model, orders).counts
     return sum(work)
 
@@ -58,7 +57,7 @@ def leave_nothing_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def flat(projection: projections.GraphProjection, realtime: bool) -> projections.Ranks:
         return ranks(projection, realtime)._replace(depth=np.zeros(len(projection.node), np.int64))
 
-    monkeypatch.setattr(cycles, "ranks", flat)
+    monkeypatch.setattr(cycle_anomalies, "ranks", flat)
     monkeypatch.setattr(projections, "_late_end", lambda late_at, _, group, __: late_at[group + 1])
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from checkers.engines.local import LocalEngine
-from checkers.importers.parquet import open_parquet
-from checkers.made.anomalies import INJECTED, history_of
+from checkers.importers.detect import open_parquet
+from checkers.made.injection import INJECTED, history_of
 from checkers.made.transactions import TxnShape, write_txn_history
 from checkers.options import CheckOptions
 from checkers.source import Source
-from checkers.transactions.judge import judge_list_append, judge_rw_register
+from checkers.transactions.judge_transactions import judge_list_append, judge_rw_register
 from checkers.transactions.lattice import MODELS, prohibited_anomalies
 from checkers.verdict import Verdict
 

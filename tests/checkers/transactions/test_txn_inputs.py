@@ -20,7 +20,7 @@ from checkers.engines.local import LocalEngine
 from checkers.importers.detect import open_source
 from checkers.options import CheckOptions
 from checkers.source import Source
-from checkers.transactions.judge import judge_list_append, judge_rw_register
+from checkers.transactions.judge_transactions import judge_list_append, judge_rw_register
 from checkers.verdict import Verdict
 from harness.errors import UserError
 from harness.history.parts import schema
@@ -49,7 +49,7 @@ def test_nothing_to_judge_is_unknown(judge):
         assert verdict.reason is not None and "nothing to judge" in verdict.reason
 
 
-def test_two_transactions_apart_are_judged():
+def test_two_transactions_in_a_row_are_judged():
     assert lists(txn(0, ("append", 1, 1)), txn(1, ("r", 2, ()))).valid is True
 
 
@@ -141,7 +141,7 @@ def test_nemesis_operations_and_foreign_keys_and_values(tmp_path):
     assert "key :x" in verdict.anomalies["G-single-item"][0].message
 
 
-def test_an_element_that_is_nil_is_told_as_nil(tmp_path):
+def test_an_element_that_is_nil_is_shown_as_nil(tmp_path):
     """It was told by the integer that stands for it."""
     path = tmp_path / "history.edn"
     path.write_text("""

@@ -10,12 +10,10 @@ from hypothesis import strategies as st
 
 from checkers.columns.codes import NEVER
 from checkers.columns.graph import components, digraph
-from checkers.transactions.graph.cycles import Cycle, find_cycles
+from checkers.transactions.graph.cycle_anomalies import Cycle, find_cycles
 from checkers.transactions.graph.edges import FREE, RW, grown_edges, make_edges, put_product
-from checkers.transactions.graph.order import leftovers
-from checkers.transactions.graph.projections import Graph, label, plain
-from checkers.transactions.inference.keys import make_key_table, number_keys
-from checkers.transactions.mops import Txns
+from checkers.transactions.graph.projections import Graph, label, leftovers, plain
+from checkers.transactions.transaction_mops import Txns, make_key_table, number_keys
 
 PAIRS = st.lists(st.tuples(st.integers(0, 11), st.integers(0, 11)).filter(lambda pair: pair[0] != pair[1]), max_size=30)
 LENGTHS = st.lists(st.integers(0, 8), min_size=12, max_size=12)

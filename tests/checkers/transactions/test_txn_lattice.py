@@ -7,7 +7,7 @@ import csv
 import pytest
 
 from checkers.transactions import lattice
-from checkers.transactions.graph.cycles import BASES, ORDERS
+from checkers.transactions.graph.cycle_anomalies import BASES, ORDERS
 from harness.errors import UserError
 from tests.support.corpus import CORPUS
 

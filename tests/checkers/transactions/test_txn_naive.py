@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.kernels_alone import find_in
+
 sys.path.insert(0, str(Path(__file__).parent))
 
 import naive
@@ -16,7 +18,6 @@ from weak_store import Txn, random_history, source_of, with_strange_reads
 
 from checkers.transactions.inference.register_accesses import ORDER_REALTIME, ORDER_SESSIONS, ORDER_WFR
 from checkers.transactions.lattice import impossible_models
-from checkers.transactions.local import find_in_lists, find_in_registers
 
 SEEDS = range(120)
 SHOWN = range(400)
@@ -39,7 +40,7 @@ def check_lists(seed: int) -> None:
     for orders in range(3):
         alone, kinds = naive.list_anomalies(history)
         naive.add_orders(history, kinds, orders)
-        found = find_in_lists(source_of(history), orders, 2)
+        found = find_in(source_of(history), "list-append", orders, 0, 2)
         compare(history, set(found.counts), alone | naive.cycle_classes(kinds), (seed, orders))
 
 
@@ -51,7 +52,7 @@ def check_registers(seed: int) -> None:
     for orders, sources in cases:
         alone, kinds = naive.register_anomalies(history, sources)
         naive.add_orders(history, kinds, orders)
-        found = find_in_registers(source_of(history), orders, sources, 2)
+        found = find_in(source_of(history), "rw-register", orders, sources, 2)
         compare(history, set(found.counts), alone | naive.cycle_classes(kinds), (seed, orders, sources))
 
 

@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.kernels_alone import find_in
+
 sys.path.insert(0, str(Path(__file__).parent))
 
 from pipeline_in_memory import find_in_pieces, relate_in_memory, run
@@ -19,16 +21,13 @@ from weak_store import Txn, hard_to_place, random_history, source_of
 
 from checkers.columns.batches import bucket_batch
 from checkers.findings import Findings
-from checkers.transactions.found import UNWRITTEN
 from checkers.transactions.inference.register_accesses import ORDER_REALTIME
 from checkers.transactions.lattice import implied_anomalies
-from checkers.transactions.local import find_in_lists, find_in_registers, infer_in_process
-from checkers.transactions.stages.buckets import LOOSE, TIMES, blocks_of
-from checkers.transactions.stages.packing import pack, unpack
-from checkers.transactions.stages.pieces import FINDINGS, Row, encode_findings
-from checkers.transactions.stages.stretches import Sizes, Union, lay_stretches
-from checkers.transactions.stages.times import merged_times, times_of
+from checkers.transactions.stages.buckets import FLOATING, TIMES, blocks_of
+from checkers.transactions.stages.pieces import FINDINGS, Row, encode_findings, merged_times, pack, times_of, unpack
+from checkers.transactions.stages.time_segments import Sizes, Union, lay_segments
 from checkers.transactions.stages.windows import merged_extents
+from checkers.transactions.transaction_findings import UNWRITTEN, infer_in_process
 from harness.errors import HarnessError
 from tests.support.few_seeds import ranges_of
 
@@ -49,21 +48,17 @@ def test_pieces_buckets_and_windows_give_what_one_process_gives(lists, seeds, tm
         model = "list-append" if lists else "rw-register"
         theirs = find_in_pieces(source, tmp_path, model, orders, sources, **parts)
         theirs.pop(UNWRITTEN, None)
-        if lists:
-            ours = find_in_lists(source, orders, 2).counts
-        else:
-            ours = find_in_registers(source, orders, sources, 2).counts
-        assert theirs == ours, (seed, parts)
+        assert theirs == find_in(source, model, orders, sources, 2).counts, (seed, parts)
 
 
 @pytest.mark.parametrize("seeds", SEEDS)
-def test_stretches_too_long_for_one_task_show_nothing_that_is_not_there_and_are_not_whole(seeds, tmp_path):
+def test_segments_too_long_for_one_task_show_nothing_that_is_not_there_and_are_not_whole(seeds, tmp_path):
     found_in_parts = 0
     for seed in seeds:
         source = source_of(random_history(seed, True, txns=60, keys=2))
         sizes = Sizes(a_task=10, a_piece=40)
         related, _ = relate_in_memory(source, judged_in_one_block(source), 2, 8, sizes)
-        ours = find_in_lists(source, 2, 2).counts
+        ours = find_in(source, "list-append", 2, 0, 2).counts
         assert related.by(2).counts.keys() <= ours.keys() or not related.whole
         for name in related.by(2).counts:
             assert name in ours or implied_anomalies(list(ours)) & {name}, (seed, name)
@@ -77,17 +72,17 @@ def judged_in_one_block(source):
     times = times_of(inferred.txns)
     usual = merged_times([times]).usual
     blocks = list(blocks_of(inferred.edges, inferred.txns, inferred.addresses, 0, usual))
-    figures = {"loose": sum(len(block.kind) for kind, block in blocks if kind == LOOSE)}
+    figures = {"floating": sum(len(block.kind) for kind, block in blocks if kind == FLOATING)}
     told = [Row(TIMES, 0, pack([times])), Row(FINDINGS, 0, encode_findings(Findings(figures=figures)))]
     return told + [Row(0, kind, pack(block)) for kind, block in blocks]
 
 
-def test_loose_edges_that_nobody_has_placed_are_never_just_left_out():
+def test_floating_edges_that_nobody_has_placed_are_never_just_left_out():
     source = source_of(gap())
     judged = [row for row in judged_in_one_block(source) if row.bucket != FINDINGS]
-    nothing_loose = Row(FINDINGS, 0, encode_findings(Findings(figures={"loose": 0})))
+    nothing_floating = Row(FINDINGS, 0, encode_findings(Findings(figures={"floating": 0})))
     with pytest.raises(HarnessError, match="without a place in time"):
-        relate_in_memory(source, [*judged, nothing_loose], 2, 8)
+        relate_in_memory(source, [*judged, nothing_floating], 2, 8)
 
 
 def stale_history(txns, every):
@@ -114,7 +109,7 @@ def test_what_reaches_the_driver_does_not_grow_with_the_anomalies():
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 100])
-def test_a_union_keeps_every_extent_and_no_more_stretches_than_asked(most):
+def test_a_union_keeps_every_extent_and_no_more_segments_than_asked(most):
     dice = random.Random(most)
     extents = [(low, low + dice.randint(0, 9)) for low in (dice.randint(0, 1000) for _ in range(60))]
     rows = [Row(-3, 0, pack([np.array(extents[i : i + 7])])) for i in range(0, 60, 7)]
@@ -125,21 +120,21 @@ def test_a_union_keeps_every_extent_and_no_more_stretches_than_asked(most):
     assert all(one[1] < other[0] for one, other in pairwise(found))
 
 
-def test_stretches_are_cut_with_an_overlap_where_they_are_too_long():
-    laid = lay_stretches(np.array([(0, 5), (10, 60), (90, 95)]), Sizes(a_task=10, a_piece=20), 8)
+def test_segments_are_cut_with_an_overlap_where_they_are_too_long():
+    laid = lay_segments(np.array([(0, 5), (10, 60), (90, 95)]), Sizes(a_task=10, a_piece=20), 8)
     assert laid.low.tolist() == [0, 10, 22, 34, 46, 90] and laid.high.tolist() == [5, 30, 42, 54, 60, 95]
     assert not laid.whole and (np.diff(laid.bucket) >= 0).all()
-    assert lay_stretches(np.array([(0, 5), (10, 60)]), Sizes(), 8).whole
+    assert lay_segments(np.array([(0, 5), (10, 60)]), Sizes(), 8).whole
 
 
 FAR = 4_000
 """Events between what belongs together: far more than four usual durations."""
 
 
-def filled(*told):
+def filled(*txns):
     """The transactions at their places (process, invocation, completion or None, micro-operations), amid a short one of
     its own list every ten events."""
-    history = [Txn(process, "ok" if end else "info", begin, end, mops) for process, begin, end, mops in told]
+    history = [Txn(process, "ok" if end else "info", begin, end, mops) for process, begin, end, mops in txns]
     last = max(txn.complete or txn.invoke for txn in history)
     taken = {event for txn in history for event in (txn.invoke, txn.complete)}
     for begin in range(2, last, 10):
@@ -191,7 +186,7 @@ def test_cycles_through_transactions_without_a_place_are_found_however_far_their
     source = source_of(history)
     parts = {"rows_each": 1_000, "buckets": 2, "stride": 8, "sizes": Sizes(a_task=1, a_home=a_home)}
     found = find_in_pieces(source, tmp_path, "list-append", 2, 0, **parts)
-    assert found == find_in_lists(source, 2, 2).counts == {anomaly: 1}
+    assert found == find_in(source, "list-append", 2, 0, 2).counts == {anomaly: 1}
 
 
 @pytest.mark.parametrize("a_home", [1, 1_000])
@@ -202,7 +197,7 @@ def test_readers_far_behind_many_writers_that_they_do_not_see_are_found(a_home, 
     assert infer_in_process(source, "rw-register", 0, 2).edges.used[1] > source.rows, "helper nodes stand for pairs"
     parts = {"rows_each": 1_000, "buckets": 2, "stride": 8, "sizes": Sizes(a_task=1, a_home=a_home)}
     found = find_in_pieces(source, tmp_path, "rw-register", 2, 0, **parts)
-    assert found == find_in_registers(source, 2, 0, 2).counts == {"G-single-item-realtime": 1}
+    assert found == find_in(source, "rw-register", 2, 0, 2).counts == {"G-single-item-realtime": 1}
 
 
 def _as_registers(mops):

@@ -14,7 +14,7 @@ from weak_store import Txn, source_of
 
 from checkers.engines.local import LocalEngine
 from checkers.options import CheckOptions
-from checkers.transactions.judge import judge_list_append, judge_rw_register
+from checkers.transactions.judge_transactions import judge_list_append, judge_rw_register
 from checkers.verdict import Verdict
 
 JUDGES = {"list-append": judge_list_append, "rw-register": judge_rw_register}

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from checkers.engines.local import LocalEngine
-from checkers.importers.parquet import open_parquet
+from checkers.importers.detect import open_parquet
 from checkers.made.transactions import TxnShape, write_txn_history
 from checkers.options import CheckOptions
-from checkers.transactions.judge import judge_list_append, judge_rw_register
+from checkers.transactions.judge_transactions import judge_list_append, judge_rw_register
 from harness.errors import UserError
 
 JUDGES = {"list-append": judge_list_append, "rw-register": judge_rw_register}

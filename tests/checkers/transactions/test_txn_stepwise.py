@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.kernels_alone import find_in
+
 sys.path.insert(0, str(Path(__file__).parent))
 
 import naive
@@ -16,11 +18,10 @@ from pipeline_in_memory import find_in_pieces
 from stepwise_store import stepwise_history
 from weak_store import Txn, source_of
 
-from checkers.transactions.explain import KIND_NAMES
-from checkers.transactions.found import UNWRITTEN, Found
 from checkers.transactions.inference.register_accesses import ORDER_REALTIME, ORDER_SESSIONS, ORDER_WFR
 from checkers.transactions.lattice import implied_anomalies, impossible_models
-from checkers.transactions.local import find_in_lists, find_in_registers
+from checkers.transactions.transaction_findings import UNWRITTEN, Found
+from checkers.transactions.transaction_sentences import KIND_NAMES
 
 MODELS = ["list-append", "rw-register"]
 SEEDS = range(60)
@@ -29,9 +30,7 @@ EVERY_SOURCE = ORDER_WFR + ORDER_SESSIONS + ORDER_REALTIME
 
 
 def find(history: list[Txn], model: str, orders: int, sources: int) -> Found:
-    if model == "list-append":
-        return find_in_lists(source_of(history), orders, 4)
-    return find_in_registers(source_of(history), orders, sources, 4)
+    return find_in(source_of(history), model, orders, sources, 4)
 
 
 def expected(history: list[Txn], model: str, orders: int, sources: int) -> tuple[set[str], naive.Kinds]:

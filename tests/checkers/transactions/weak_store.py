@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from checkers.made.registers import schema
 from checkers.source import Source
 from harness.history.columns import SCHEMA
+from harness.history.parts import schema
 
 
 class Txn(NamedTuple):

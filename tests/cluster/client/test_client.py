@@ -32,8 +32,8 @@ from cluster.wire.messages import (
     decode_request,
     encode,
 )
+from harness.cell_address import CellAddress
 from harness.errors import DefiniteError, IndefiniteError
-from harness.history.ops import CellAddress
 from harness.ports.api import Peer, Ports
 from harness.ports.sim.world import World
 

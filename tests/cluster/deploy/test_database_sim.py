@@ -14,10 +14,12 @@ from cluster.flaws import FLAWS
 from cluster.invariants.watch import NO_PANIC
 from cluster.tserver.server import TabletServer
 from cluster.wire.peers import PeerStreams
+from harness.cell_address import CellAddress
 from harness.errors import DefiniteError, UserError
-from harness.history.ops import CellAddress, Mop, Op, read, write
+from harness.history.ops import Mop, Op, read, write
+from harness.ports.machines import ProcessState
 from harness.ports.sim.world import World
-from harness.protocols import Client, Database, ProcessState
+from harness.protocols import Client, Database
 from tests.cluster.cluster_rig import ClusterRig, play_cluster
 from tests.support.few_seeds import few_of
 

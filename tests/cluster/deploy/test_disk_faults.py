@@ -8,7 +8,8 @@ import pytest
 
 from cluster.deploy.damage import choose
 from harness.errors import HarnessError
-from harness.protocols import DamageKind, DiskState, ProcessState
+from harness.ports.machines import ProcessState
+from harness.protocols import DamageKind, DiskState
 from tests.cluster.table_rig import TableRig, play
 from tests.support.few_seeds import few_of
 

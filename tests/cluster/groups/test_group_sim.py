@@ -22,8 +22,8 @@ from cluster.wire.messages import Replica
 from cluster.wire.peers import PeerStreams
 from harness.ports.api import Disk, Peer, Ports
 from harness.ports.failpoints import Arming
+from harness.ports.machines import ProcessState
 from harness.ports.sim.world import World
-from harness.protocols import ProcessState
 
 NAMES = ("a", "b", "c")
 VOTERS = tuple(Replica(name, f"{name}:7") for name in NAMES)

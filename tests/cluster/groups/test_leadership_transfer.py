@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from cluster.client.client import ClusterClient
 from cluster.wire.messages import CATALOG_GROUP, ErrorReply
 from cluster.wire.operating import LeadershipReply, TransferLeadership
+from harness.cell_address import CellAddress
 from harness.errors import DefiniteError
-from harness.history.ops import CellAddress
 from harness.protocols import GroupStatus
 from tests.cluster.table_rig import KNOBS, TableRig, play
 from workloads.api import resolve_options

@@ -11,8 +11,9 @@ from cluster.deploy.database_sim import SimDatabase
 from cluster.knobs import Knobs
 from cluster.wire.messages import CATALOG_GROUP
 from harness.errors import IndefiniteError
+from harness.ports.api import node_of
 from harness.ports.sim.world import World
-from harness.protocols import GroupStatus, node_of
+from harness.protocols import GroupStatus
 from tests.cluster.cluster_rig import ClusterRig
 from tests.support.few_seeds import few_of
 

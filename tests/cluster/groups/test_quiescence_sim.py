@@ -9,8 +9,8 @@ import pytest
 from bench.idle import NODES, Idle
 from cluster.knobs import Knobs
 from cluster.wire.messages import GetStatus, StatusReply, decode_reply, encode
+from harness.ports.machines import ProcessState
 from harness.ports.sim.world import World
-from harness.protocols import ProcessState
 
 TABLETS = 20
 KNOBS = Knobs()

@@ -26,8 +26,8 @@ from cluster.wire.messages import (
     TabletServersReply,
 )
 from harness.errors import DefiniteError
-from harness.protocols import GroupStatus, Node, NodeStatus
-from harness.verdict.invariants import END_STATE, Examination, InvariantsRecord, as_checker, with_examination
+from harness.protocols import Examination, GroupStatus, InvariantsRecord, Node, NodeStatus
+from harness.verdict.run_verdict import END_STATE, as_checker, with_examination
 
 MASTERS, TSERVERS = ("m1", "m2", "m3"), ("t1", "t2", "t3", "t4")
 NODES = (*(Node(name, "master") for name in MASTERS), *(Node(name, "tserver") for name in TSERVERS))

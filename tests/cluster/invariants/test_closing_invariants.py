@@ -12,7 +12,7 @@ from cluster.ranges.lease_record import Lease
 from cluster.ranges.tablet import Put, TabletMachine, WriteBatch
 from cluster.store.hlc import ClockReading, Timestamp
 from cluster.wire.messages import RequestId
-from harness.verdict.invariants import Breach
+from harness.protocols import Breach
 
 FIRST = Lease("a", 1, 1, Timestamp(100), Timestamp(200))
 SECOND = Lease("b", 2, 2, Timestamp(201), Timestamp(300), low_water=Timestamp(199))

@@ -14,7 +14,7 @@ from cluster.raft.types import Entry, EntryKind, Role
 from cluster.ranges.lease_record import Lease
 from cluster.ranges.tablet import TabletMachine
 from cluster.store.hlc import Hlc, Timestamp
-from harness.verdict.invariants import Breach
+from harness.protocols import Breach
 
 FOLLOWER = View(1, role=Role.FOLLOWER)
 

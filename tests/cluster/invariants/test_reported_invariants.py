@@ -14,7 +14,7 @@ from cluster.invariants.watch import NO_PANIC, Watch
 from cluster.log.envelope import CorruptLog
 from cluster.raft.types import InvariantBroken
 from harness.protocols import Damage, GroupStatus, NodeStatus
-from harness.verdict.invariants import as_checker
+from harness.verdict.run_verdict import as_checker
 
 
 def status(node: str, term: int, index: int, digest: int, role: str = "follower", incarnation: int = 1) -> NodeStatus:

@@ -13,8 +13,8 @@ from cluster.log.frames import OtherVersion
 from cluster.log.segments import parse_path
 from cluster.raft.types import HardState
 from harness.ports.failpoints import Arming
-from harness.ports.sim.tearing import Tear
-from harness.protocols import ProcessState
+from harness.ports.machines import ProcessState
+from harness.ports.sim.disk import Tear
 from tests.cluster.log.node_logs import KNOBS, Machine, Stored, entry, simulate, snapshot
 
 

@@ -37,8 +37,8 @@ from cluster.wire.messages import (
     encode_reports,
 )
 from harness.ports.api import CallLost, Peer, Ports, Refused, Unreachable
+from harness.ports.machines import ProcessState
 from harness.ports.sim.world import World
-from harness.protocols import ProcessState
 from tests.cluster.master.catalog_records import COLUMNS
 
 MASTERS = tuple(Replica(f"m{number}", f"m{number}:7051") for number in (1, 2, 3))

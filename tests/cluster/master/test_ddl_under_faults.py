@@ -17,8 +17,8 @@ from cluster.store.schema import AddColumn, AlterStep, Column, DropColumn
 from cluster.wire.messages import WIRE_VERSION
 from harness.env.sim import SimEnvironment
 from harness.errors import DefiniteError, IndefiniteError
+from harness.ports.machines import ProcessState
 from harness.ports.sim.world import World
-from harness.protocols import ProcessState
 from tests.support.few_seeds import few_of
 
 KNOBS = Knobs(snapshot_entries=10, retained_entries=0, tserver_heartbeat_ms=200, check_quorum_ms=600)

@@ -28,11 +28,12 @@ from cluster.quorum.slices import Page, Slice, visible_rows
 from cluster.store.schema import Column
 from cluster.wire.messages import WIRE_VERSION
 from harness.env.sim import SimEnvironment
-from harness.ports.api import CallLost, Ports, Unreachable
+from harness.ports.api import CallLost, Ports, Unreachable, node_of
 from harness.ports.failpoints import InjectedFailure
+from harness.ports.machines import ProcessState
 from harness.ports.sim.clock import EPOCH_NS
 from harness.ports.sim.world import World
-from harness.protocols import Environment, ProcessState, node_of
+from harness.protocols import Environment
 
 TABLE = "people"
 COLUMNS = (

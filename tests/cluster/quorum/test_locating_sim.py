@@ -6,7 +6,7 @@ import asyncio
 
 from cluster.quorum.messages import PageRead, Written
 from cluster.wire.messages import ErrorReply
-from harness.protocols import Impairment
+from harness.ports.machines import Impairment
 from tests.cluster.quorum.quorum_rig import SimQuorumRig, everything, play_quorum, rows_of, wrote
 
 

@@ -30,8 +30,8 @@ from cluster.wire.messages import (
     WriteCells,
 )
 from cluster.wire.rows import ChangeRow, GetRow, ScanRows, TypedRowsReply
+from harness.cell_address import CellAddress
 from harness.errors import DefiniteError
-from harness.history.ops import CellAddress
 from harness.ports.sim.world import World
 from tests.cluster.table_rig import TableRig, play
 from tests.cluster.tserver.tserver_rig import NAMES, TserverRig, create_on

@@ -22,7 +22,7 @@ from cluster.wire.messages import (
     StatusReply,
 )
 from harness.ports.api import CallLost, Unreachable
-from harness.protocols import ProcessState
+from harness.ports.machines import ProcessState
 from tests.cluster.tserver.tserver_rig import NAMES, TserverRig, create_on, simulate
 
 

@@ -35,7 +35,7 @@ from cluster.wire.messages import (
 )
 from harness.ports.api import CallLost, Peer
 from harness.ports.failpoints import Arming
-from harness.protocols import ProcessState
+from harness.ports.machines import ProcessState
 from tests.cluster.tserver.tserver_rig import NAMES, SECOND, TserverRig, create_on, simulate
 
 

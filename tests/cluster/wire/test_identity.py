@@ -30,9 +30,9 @@ from cluster.wire.messages import (
     encode_reports,
 )
 from harness.ports.api import Peer, Ports
+from harness.ports.machines import ProcessState
 from harness.ports.real.disk import RealDisk
 from harness.ports.sim.world import World
-from harness.protocols import ProcessState
 
 MASTER = Replica("m1", "m1:7051")
 FAR_TERM = 1_000

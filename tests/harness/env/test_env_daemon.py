@@ -17,7 +17,7 @@ from harness.env import daemon
 from harness.env.daemon import Daemon
 from harness.env.probe_agent import process_state
 from harness.errors import HarnessError
-from harness.protocols import ProcessState
+from harness.ports.machines import ProcessState
 
 
 def sh(command: str) -> str:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.env import firewall
-from harness.protocols import CLIENTS
+from harness.ports.machines import CLIENTS
 
 NAMES = ("t1", "t2", "t3", "t4")
 ADDRESSES = {name: f"10.0.0.{number}" for number, name in enumerate(NAMES, 1)}

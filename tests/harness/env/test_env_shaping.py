@@ -6,7 +6,7 @@ import pytest
 
 from harness.env import shaping
 from harness.errors import HarnessError
-from harness.protocols import Impairment
+from harness.ports.machines import Impairment
 
 ADDRESSES = {"t1": "10.0.0.1", "t2": "10.0.0.2", "t3": "10.0.0.3"}
 

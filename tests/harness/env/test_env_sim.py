@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.env.sim import SimEnvironment
+from harness.ports.machines import CLIENTS
 from harness.ports.sim.world import World
-from harness.protocols import CLIENTS, Environment, Node
+from harness.protocols import Environment, Node
 from tests.support.few_seeds import few_examples
 
 NODES = tuple(Node(name, "server") for name in ("a", "b", "c"))

@@ -23,7 +23,7 @@ from harness.history.journal import (
     read_journal,
 )
 from harness.history.ops import Mop, Op, cas, read, write
-from harness.run.recorder import Recorder
+from harness.run.interpreter import Recorder
 from tests.support.few_seeds import few_examples
 
 INT64 = st.integers(-(2**63), 2**63 - 1)

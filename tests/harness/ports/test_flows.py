@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.ports.flows import LOOK_S, QUIET_S, WAIT_S, FlowWait
+from harness.ports.machines import LOOK_S, QUIET_S, WAIT_S, FlowWait
 
 
 def waited_s(arrived_by: dict[float, tuple[int, ...]]) -> float:

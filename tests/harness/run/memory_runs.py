@@ -15,9 +15,10 @@ from harness.errors import HarnessError
 from harness.generators import Chance, Context, Source, draw, invoke, limit, mix, sleep
 from harness.history.ops import Mop, Op, cas, read, write
 from harness.history.rundir import RunDir, create
+from harness.ports.machines import ProcessState
 from harness.ports.sim.world import World
-from harness.protocols import ProcessState
-from harness.run.life_cycle import RunOutcome, Silent, Test, run
+from harness.run.life_cycle import run
+from harness.run.spec import RunOutcome, Silent, Test
 from tests.support.memory_database import MemoryDatabase, apply_mop
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)

@@ -11,15 +11,16 @@ import msgspec
 import pytest
 
 from harness.env.sim import SimEnvironment
-from harness.errors import DefiniteError, HarnessError
+from harness.errors import ELSEWHERE, DefiniteError, HarnessError
 from harness.history.journal import read_journal
 from harness.history.ops import Op
 from harness.history.summary import summarise_events, summarise_parquet
+from harness.ports.machines import ProcessState
 from harness.ports.sim.world import World
-from harness.protocols import ELSEWHERE, Database, ProcessState
-from harness.run import stages
+from harness.protocols import Database
+from harness.run import life_cycle
 from harness.run.final_reads import suspects
-from harness.run.life_cycle import RunOutcome
+from harness.run.spec import RunOutcome
 from harness.verdict.adequacy import Floors, NodesAsked, WorkDone, node_shortfall
 from harness.verdict.run_verdict import RunVerdict
 from tests.harness.run.memory_runs import KEYS, KillNemesis, Setup
@@ -108,7 +109,7 @@ def test_a_node_that_may_be_gone_is_waited_for_once_and_read_if_it_answers(
         async def suspects(database: Database, nodes: Sequence[str]) -> frozenset[str]:
             return frozenset(suspected)
 
-        monkeypatch.setattr(stages, "suspects", suspects)
+        monkeypatch.setattr(life_cycle, "suspects", suspects)
         return verdict(setup, deaf=deaf).adequacy.details["each_node"]["reads"]["n2"]
 
     assert asked({"n2"}, {"n2"}) == (1, 0)

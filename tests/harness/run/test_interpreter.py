@@ -33,10 +33,9 @@ from harness.generators import (
 from harness.history.journal import JournalWriter, read_journal
 from harness.history.ops import Op, read
 from harness.history.table import pairs
-from harness.ports.real.clock import RealClock
+from harness.ports.real.ports import RealClock
 from harness.ports.sim.world import World
-from harness.run.interpreter import HardLimits, ProcessIds, interpret
-from harness.run.recorder import Recorder
+from harness.run.interpreter import HardLimits, ProcessIds, Recorder, interpret
 from harness.verdict.failures import FailureLog
 
 Behaviour = Callable[[Op], Awaitable[Op]]

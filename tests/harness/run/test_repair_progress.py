@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from harness.protocols import GroupStatus, NodeStatus
+from harness.run.allowances import LONGEST, RepairProgress, lacked_by_all
 from harness.run.interpreter import HardLimits
-from harness.run.repair_progress import LONGEST, Nearing, lacked_by_all
 from nemesis.kinds import damage, masters, requests
 from nemesis.nemesis import Patience
 
@@ -31,7 +31,7 @@ class Hand:
 def given_up_at(*lacked: int) -> int | None:
     """The second at which a repair is given up that lacks this much, second by second; patience is two."""
     clock = Hand()
-    nearing = Nearing(clock, 2.0)  # type: ignore[arg-type]
+    nearing = RepairProgress(clock, 2.0)  # type: ignore[arg-type]
     for second, entries in enumerate(lacked):
         clock.now_ns = second * S
         nearing.note({"it": entries})

@@ -81,7 +81,7 @@ from pathlib import Path
 from harness.generators import draw, invoke
 from tests.support.memory_database import MemoryDatabase, NoNemesis
 from harness.history.ops import write
-from harness.ports.real.clock import RealClock
+from harness.ports.real.ports import RealClock
 from harness.run.life_cycle import Test, run
 from harness.history.rundir import create
 

@@ -21,11 +21,12 @@ from harness.history import rundir as rundirs
 from harness.history.journal import read_journal
 from harness.history.ops import Mop, Op, write
 from harness.history.rundir import RunDir, create, open_run
-from harness.protocols import NodeStatus, ProcessState
-from harness.run.life_cycle import RunOutcome, run
-from harness.run.overload import in_words
+from harness.ports.machines import ProcessState
+from harness.protocols import Examination, InvariantsRecord, NodeStatus
+from harness.run.allowances import in_words
+from harness.run.life_cycle import run
+from harness.run.spec import RunOutcome
 from harness.verdict.facts import conclude_run, load_facts, read_record
-from harness.verdict.invariants import Examination, InvariantsRecord
 from tests.harness.run.memory_runs import KEYS, NOW, KillNemesis, Setup, judge_values
 from tests.support.memory_database import MemoryDatabase, NoNemesis, apply_mop
 
@@ -234,7 +235,7 @@ def test_on_an_overloaded_machine_what_takes_too_long_is_not_the_database_s_fail
     words = in_words(17.2, 2)
     assert words == "this machine is overloaded: 17 processes wait for its 2 cores" and in_words(7.9, 2) is None
     monkeypatch.setattr(
-        setup.environment, "strain", lambda: words, raising=False
+        setup.environment, "overload", lambda: words, raising=False
     )  # of the class it would be remembered
     database = NeverReady(setup.environment.clock)
     verdict = setup.run(database=database, nemesis=KillNemesis(database), recovery_budget_s=4.0).verdict
@@ -313,14 +314,19 @@ class Late(MemoryDatabase):
             self.latency_s = self.then_s
 
 
-class Nearing(Late):
+class Nearer(Late):
     async def await_recovered(self, patience_s: float) -> None:
         await self.await_ready(patience_s)
 
 
 @pytest.mark.parametrize(
     ("kind", "then_s", "budget_s", "recovered"),
-    [(Nearing, 0.5, 2.0, True), (Nearing, 3.0, 2.0, False), (Nearing, 0.5, 0.5, False), (Late, 0.5, 2.0, False)],
+    [
+        (Nearer, 0.5, 2.0, True),
+        (Nearer, 3.0, 2.0, False),
+        (Nearer, 0.5, 0.5, False),
+        (Late, 0.5, 2.0, False),
+    ],
 )
 def test_who_is_ready_late_because_it_comes_nearer_serves_within_another_budget(
     setup: Setup, kind: type[Late], then_s: float, budget_s: float, recovered: bool

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from harness.env.sim import SimEnvironment
-from harness.protocols import ProcessState
-from harness.run.life_cycle import Silent
-from harness.verdict.invariants import Examination, InvariantsRecord
+from harness.ports.machines import ProcessState
+from harness.protocols import Examination, InvariantsRecord
+from harness.run.spec import Silent
 from tests.harness.run.memory_runs import KillNemesis, Setup
 from tests.support.memory_database import MemoryDatabase
 

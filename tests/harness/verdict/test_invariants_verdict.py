@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from test_run_life_cycle import KillNemesis, Setup
-
-from harness.protocols import Watched
+from harness.protocols import Breach, InvariantsRecord, Watched
 from harness.verdict.facts import conclude_run, load_invariants
-from harness.verdict.invariants import Breach, InvariantsRecord, as_checker
+from harness.verdict.run_verdict import as_checker
+from tests.harness.run.memory_runs import KillNemesis, Setup
 from tests.support.memory_database import MemoryDatabase
 
 BREACH = Breach("one-leader-per-term", "two replicas lead in term 2", 1_500_000_000, 42, ("t1", "t2"), "tablet")

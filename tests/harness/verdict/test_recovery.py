@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 
 from harness.history.ops import Op, read
-from harness.history.served import served_in_events
+from harness.history.summary import Served, served_in_events
 from harness.verdict.adequacy import Floors, hurt_shortfall
 from harness.verdict.faults import Fault
 from harness.verdict.leaderships import Leadership
 from harness.verdict.recovery import (
     Hurt,
-    Served,
     open_seconds,
     overlapping,
     recoveries,

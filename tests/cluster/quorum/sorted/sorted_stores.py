@@ -18,9 +18,9 @@ from cluster.quorum.sorted.live import SortedOptions
 from cluster.quorum.sorted.records import Ledger
 from cluster.quorum.sorted.store import SortedStore
 from harness.ports.api import Crashed, Ports
+from harness.ports.machines import ProcessState
 from harness.ports.sim.disk import DiskOptions, SimDisk
 from harness.ports.sim.world import World
-from harness.protocols import ProcessState
 
 KNOBS = Knobs(log_segment_bytes=8_000, log_idle_ms=100, disk_retry_ms=20)
 SMALL = SortedOptions(memtable_bytes=600, block_bytes=200, chunk_bytes=80)

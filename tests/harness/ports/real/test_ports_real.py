@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from harness.ports.api import CallLost, Channel, DiskFull, Hello, Peer, Ports, Unreachable
 from harness.ports.real import real_ports
 from harness.ports.real.disk import RealDisk
-from harness.ports.real.failpoints import VARIABLE, real_failpoints
-from harness.ports.real.frames import FrameKind, FrameProtocol
+from harness.ports.real.network import FrameKind, FrameProtocol
+from harness.ports.real.ports import VARIABLE, real_failpoints
 
 PROGRAM = """
 import asyncio, sys

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.ports.api import DiskFull, Ports
+from harness.ports.machines import Skew
 from harness.ports.sim import DiskOptions, SimNode, World
 from harness.ports.sim.clock import ClockOptions, SimClock
-from harness.protocols import Skew
 
 SECOND = 1_000_000_000
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from harness.ports.api import CallLost, Crashed, Peer, Ports, Unreachable
 from harness.ports.failpoints import Arming
+from harness.ports.machines import ProcessState
 from harness.ports.sim import SimNode, World
-from harness.protocols import ProcessState
 
 
 @pytest.fixture

@@ -8,10 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from harness.env.sim import SimEnvironment
+from harness.ports.machines import Impairment, ProbeFlow, Skew
 from harness.ports.sim import LinkOptions, World
 from harness.ports.sim.clock import ClockOptions
 from harness.ports.sim.node import MachineOptions
-from harness.protocols import ClockControl, Impairment, Node, PacketShaping, ProbeFlow, Skew
+from harness.protocols import ClockControl, Node, PacketShaping
 
 SECOND = 1_000_000_000
 NODES = tuple(Node(name, "server") for name in ("a", "b", "c"))

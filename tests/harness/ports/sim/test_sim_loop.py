@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from harness.errors import HarnessError
 from harness.ports.api import Ports
+from harness.ports.machines import ProcessState
 from harness.ports.sim import SimulationStuck, World
-from harness.protocols import ProcessState
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from itertools import pairwise
 import pytest
 
 from harness.ports.api import DiskFull, Ports
+from harness.ports.machines import ProcessState
 from harness.ports.sim import DiskOptions, MachineOptions, SimNode, World
 from harness.ports.sim.clock import EPOCH_NS, ClockOptions
 from harness.ports.sim.worlds import BEYOND_BOUND, ClockBounds, PhysicalWorld
-from harness.protocols import ProcessState
 
 MS, SECOND = 10**6, 10**9
 ROLES = (("m1", "m2", "m3"), ("t1", "t2", "t3", "t4", "t5"))

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from harness.ports.sim.tearing import PAGE_BYTES, SECTOR_BYTES, Tear, torn
+from harness.ports.sim.disk import PAGE_BYTES, SECTOR_BYTES, Tear, torn
 
 SEEDS = range(400)
 
