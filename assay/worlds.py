@@ -10,8 +10,8 @@ from typing import cast
 import msgspec
 
 from cluster.client.client import MAX_ATTEMPT_TIMEOUT_S
-from cluster.config import Knobs
 from cluster.deploy.drawn_knobs import KNOB_KEYS, knobs_of
+from cluster.knobs import Knobs
 from harness.errors import UserError
 from harness.ports.sim.node import MachineOptions
 from harness.ports.sim.worlds import (

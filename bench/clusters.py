@@ -22,11 +22,11 @@ from assay.compose import carry_out
 from assay.judging import judge_saved_run
 from assay.options import PROBE_PERIOD_S, RunOptions
 from bench.measure import Row, report
-from cluster.config import Knobs
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.database_ssh import SshDatabase
 from cluster.deploy.layout import Layout
 from cluster.deploy.node_files import NODE_DAEMON
+from cluster.knobs import Knobs
 from harness.env.docker.environment import DockerEnvironment
 from harness.history.ops import Op, read, write
 from harness.history.rundir import open_run

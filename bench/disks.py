@@ -14,9 +14,9 @@ from typing import Annotated, Final, NamedTuple
 from bench.clusters import simulated, started
 from bench.judging import kept_in
 from bench.measure import Row, Spent, spent
-from cluster.config import Knobs
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import Layout
+from cluster.knobs import Knobs
 from cluster.log.node import NodeLog
 from cluster.node import tend_garbage
 from cluster.quorum.ids import MutationId

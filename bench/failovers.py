@@ -14,8 +14,8 @@ from typing import Annotated, Final, NamedTuple, TypeAlias
 from bench.clusters import Cluster, Masters, TabletServers, in_containers, in_simulator, started
 from bench.measure import Row, picture, shares
 from cluster.client.client import ClusterClient
-from cluster.config import Knobs
 from cluster.deploy.readiness import leaders
+from cluster.knobs import Knobs
 from cluster.store.schema import Column
 from cluster.wire.messages import CATALOG_GROUP
 from harness.errors import DefiniteError, IndefiniteError

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Annotated, Final, TypeAlias
 
 from bench.measure import Row, spent
-from cluster.config import Knobs, NodeConfig
+from cluster.config import NodeConfig
 from cluster.deploy.database_sim import format_machine
+from cluster.knobs import Knobs
 from cluster.node import run_node
 from cluster.wire.messages import (
     CreateTablet,

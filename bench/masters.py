@@ -24,9 +24,9 @@ from bench.clusters import (
 )
 from bench.measure import Row, report, spent
 from cluster.client.client import ClusterClient
-from cluster.config import Knobs
 from cluster.deploy.layout import MASTER_ROLE
 from cluster.deploy.readiness import leaders
+from cluster.knobs import Knobs
 from cluster.master.background import scan
 from cluster.master.catalog import Catalog, encode_batch
 from cluster.master.heartbeats import heartbeat

@@ -25,8 +25,8 @@ from bench.measure import Row, chosen, in_turns, picture, spent
 from bench.quorum_cluster import COLUMNS, DESIGNS, BenchCluster, chance, partition_key, simulated, wrote
 from bench.quorum_costs import Bars, BenchSizes, plot_bars, reads, repair, streaming, wire
 from checkers.api import check_run
-from cluster.config import Knobs
 from cluster.deploy.database_ssh import SshDatabase
+from cluster.knobs import Knobs
 from cluster.quorum.client import QuorumClient, QuorumClientTable
 from cluster.quorum.ids import MutationId
 from cluster.quorum.mutation_log import MutationLog

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from cluster.config import Knobs
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import Layout
+from cluster.knobs import Knobs
 from cluster.log.frames import scan
 from cluster.log.replay import APPEND
 from cluster.log.segments import parse_path

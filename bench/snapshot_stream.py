@@ -25,7 +25,8 @@ import msgspec
 import uvloop
 
 from bench.measure import Row, report
-from cluster.config import Knobs, NodeConfig, dump_config, load_config
+from cluster.config import NodeConfig, dump_config, load_config
+from cluster.knobs import Knobs
 from cluster.node import format_process, run_process
 from cluster.raft.types import ChangeKind
 from cluster.wire.messages import (

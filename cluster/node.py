@@ -27,6 +27,7 @@ from cluster.log.paced import until_space
 from cluster.log.segments import check_version
 from cluster.nodelog import ClockFormatter, node_logger
 from cluster.observer import UNOBSERVED, Observer
+from cluster.store.clock_guard import ClockLimits
 from cluster.store.node_clock import NodeClock
 from cluster.wire.clocked import ClockedNetwork
 from cluster.wire.identity import ForeignDisk, format_disk, identify, named_cluster, read_identity
@@ -100,8 +101,9 @@ async def run_node(ports: Ports, config: NodeConfig, observer: Observer = UNOBSE
     ports, config = replace(ports, node_id=server_id), msgspec.structs.replace(config, node_id=server_id)
     log = node_logger(server_id)
     log.info("starting as %s, incarnation %d", config.role, ports.incarnation)
-    clock = NodeClock(ports.clock, config.knobs.clock_limits, config.node_id)
-    observer.clock_made(clock.readings, config.knobs.clock_limits.max_offset_ns)
+    limits = ClockLimits.of(config.knobs)
+    clock = NodeClock(ports.clock, limits, config.node_id)
+    observer.clock_made(clock.readings, limits.max_offset_ns)
     ports = replace(ports, network=ClockedNetwork(ports.network, clock))
     server = make_server(ports, config, fail, observer, clock)
     await server.start()

@@ -26,6 +26,7 @@ from cluster.wire.messages import (
     ListTabletServers,
     MastersReply,
     Request,
+    RequestId,
     TableInfo,
     TableLocationsReply,
     TableSchemaReply,
@@ -59,32 +60,27 @@ class CatalogClient:
         self, name: str, columns: Sequence[Column], buckets: int, replication_factor: int, design: str = "raft"
     ) -> CreateTableReply:
         """Create a table; its tablets come up afterwards (`is_create_done`)."""
-        with Ticket(self._sessions) as ticket:
-
-            def make() -> Request:
-                return CreateTable(ticket.request_id, name, tuple(columns), buckets, replication_factor, design)
-
-            return await self._ask(make, CreateTableReply, ticket=ticket)
+        return await self._change(
+            lambda request_id: CreateTable(request_id, name, tuple(columns), buckets, replication_factor, design),
+            CreateTableReply,
+        )
 
     async def alter_table(
         self, name: str, steps: Sequence[AlterStep] = (), new_name: str | None = None
     ) -> AlterTableReply:
         """Change a table's columns or name; its tablets follow afterwards (`is_alter_done`)."""
-        with Ticket(self._sessions) as ticket:
-
-            def make() -> Request:
-                return AlterTable(ticket.request_id, name, tuple(steps), new_name)
-
-            return await self._ask(make, AlterTableReply, ticket=ticket)
+        return await self._change(
+            lambda request_id: AlterTable(request_id, name, tuple(steps), new_name), AlterTableReply
+        )
 
     async def delete_table(self, name: str) -> DeleteTableReply:
         """Remove a table for good."""
+        return await self._change(lambda request_id: DeleteTable(request_id, name), DeleteTableReply)
+
+    async def _change(self, make: Callable[[RequestId], Request], reply_type: type[ReplyType]) -> ReplyType:
+        """A change under one identity, however often it is sent."""
         with Ticket(self._sessions) as ticket:
-
-            def make() -> Request:
-                return DeleteTable(ticket.request_id, name)
-
-            return await self._ask(make, DeleteTableReply, ticket=ticket)
+            return await self._ask(lambda: make(ticket.request_id), reply_type, ticket=ticket)
 
     async def is_create_done(self, name: str) -> DoneReply:
         """Whether every tablet of the table runs."""

@@ -8,9 +8,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from cluster.client.attempt import RETRIED_ERRORS, Miss, Missed, Trial, attempt, attempt_as
+from cluster.client.attempt import RETRIED_ERRORS, Miss, Missed, Route, Trial, attempt, attempt_as
 from cluster.client.catalog import CatalogClient
-from cluster.client.route import Route
 from cluster.client.rows import TypedTable
 from cluster.client.sessions import ClientSessions, Ticket
 from cluster.store.cells import Value
@@ -121,7 +120,7 @@ class ClusterClient:
     async def create_table(
         self, name: str, columns: Sequence[Column], buckets: int, replication_factor: int, design: str = "raft"
     ) -> CreateTableReply:
-        """See `CatalogClient.create_table`."""
+        """Answered at once: see `CatalogClient.create_table`."""
         return await self.catalog.create_table(name, columns, buckets, replication_factor, design)
 
     async def is_create_done(self, name: str) -> bool:
@@ -173,9 +172,9 @@ class ClusterClient:
             await trial.pause()
         raise DefiniteError(trial.error().kind, str(trial.error()))
 
-    async def ask_leader(self, request: Request, reply_type: type[ReplyType]) -> ReplyType:
+    async def ask_leader(self, request: Request, reply_type: type[ReplyType], trial: Trial | None = None) -> ReplyType:
         """Put a request to the leader master until it is answered; only what may be carried out twice without harm."""
-        return await self._ask_leader(request, reply_type)
+        return await self._ask_master(lambda: request, reply_type, trial=trial)
 
     @property
     def patience_s(self) -> float:
@@ -184,21 +183,22 @@ class ClusterClient:
 
     async def status(self, address: str) -> StatusReply:
         """What the node at this address says of itself; one attempt with the whole deadline."""
-        reply = await attempt(self._ports.network, address, encode(GetStatus()), self._timeout_s)
-        if isinstance(reply, Missed):
-            raise DefiniteError(reply.kind, reply.message)
-        return _expect(reply, StatusReply)
+        return await self._look(address, GetStatus(), StatusReply, self._timeout_s)
 
     async def servers_heard_by(self, address: str) -> TabletServersReply:
         """The tablet servers that the master at this address has heard of, leader or not; one attempt.
 
         Raises DefiniteError.
         """
-        request = encode(ListTabletServers(max_staleness_ms=ANY_AGE_MS))
-        reply = await attempt(self._ports.network, address, request, self._attempt_timeout_s)
+        request = ListTabletServers(max_staleness_ms=ANY_AGE_MS)
+        return await self._look(address, request, TabletServersReply, self._attempt_timeout_s)
+
+    async def _look(self, address: str, request: Request, reply_type: type[ReplyType], timeout_s: float) -> ReplyType:
+        """One attempt of what has no effect."""
+        reply = await attempt(self._ports.network, address, encode(request), timeout_s)
         if isinstance(reply, Missed):
             raise DefiniteError(reply.kind, reply.message)
-        return _expect(reply, TabletServersReply)
+        return _expect(reply, reply_type)
 
     async def ask_once(self, address: str, request: Request, reply_type: type[ReplyType]) -> ReplyType:
         """Put an operator's request to the node at this address alone; one attempt with the whole deadline.
@@ -332,9 +332,6 @@ class ClusterClient:
 
             return ServedChange(*await self._ask_tablet(table, partition, change, Done, self._trial(), ticket))
 
-    async def _ask_leader(self, request: Request, reply_type: type[ReplyType], trial: Trial | None = None) -> ReplyType:
-        return await self._ask_master(lambda: request, reply_type, trial=trial)
-
     async def _ask_master(
         self,
         make: Callable[[], Request],
@@ -362,12 +359,12 @@ class ClusterClient:
 
     def _learn_masters(self, missed: Missed) -> None:
         """A master that doesn't lead tells who the masters are; the latest configuration is taken (G1)."""
-        told = missed.error_reply
-        if told is not None and told.masters and told.masters_index > self._masters_index:
-            self._masters_index = told.masters_index
+        error = missed.error_reply
+        if error is not None and error.masters and error.masters_index > self._masters_index:
+            self._masters_index = error.masters_index
             for route in (self._masters, self._any_master):
                 if route is not None:
-                    route.retarget([master.address for master in told.masters])
+                    route.retarget([master.address for master in error.masters])
 
     async def _ask_tablet(
         self,
@@ -412,7 +409,7 @@ class ClusterClient:
         timeout_s = trial.attempt_timeout_s
         short = Trial(self._ports.clock, self._entropy, timeout_s, timeout_s / 2)
         try:
-            reply = await self._ask_leader(GetTableLocations(table), TableLocationsReply, short)
+            reply = await self.ask_leader(GetTableLocations(table), TableLocationsReply, short)
         except (DefiniteError, IndefiniteError):
             return  # The operation goes on with the old locations until its deadline.
         self._remember(table, reply)
@@ -420,7 +417,7 @@ class ClusterClient:
     async def _locate(self, table: str, partition: int, trial: Trial) -> _Tablet | None:
         """The tablet of a partition key; None if it isn't running yet, after a pause. Raises at the deadline."""
         if table not in self._tables:
-            self._remember(table, await self._ask_leader(GetTableLocations(table), TableLocationsReply, trial))
+            self._remember(table, await self.ask_leader(GetTableLocations(table), TableLocationsReply, trial))
         tablets = self._tables[table]
         for tablet in tablets.values():
             held = tablet.location.partition
@@ -463,8 +460,8 @@ def _weigh(missed: Missed, trial: Trial, ticket: Ticket | None, *more_retried: s
     A registration changes no data. A refused session means that this attempt did nothing: the request is fresh again,
     unless an earlier attempt may have taken effect, whose answer is gone now.
     """
-    told = missed.error_reply
-    ended = told is not None and told.kind == "SESSION_ENDED" and ticket is not None and ticket.bound
+    error = missed.error_reply
+    ended = error is not None and error.kind == "SESSION_ENDED" and ticket is not None and ticket.bound
     if ticket is not None and (ended or not ticket.bound):
         missed = replace(missed, possible=False)
     trial.note(missed)
@@ -472,7 +469,7 @@ def _weigh(missed: Missed, trial: Trial, ticket: Ticket | None, *more_retried: s
         ticket.ended()
         _require_fresh(trial)
         return True
-    if told is not None and told.kind not in (*RETRIED_ERRORS, *more_retried):
+    if error is not None and error.kind not in (*RETRIED_ERRORS, *more_retried):
         raise trial.error()
     return False
 

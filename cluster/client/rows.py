@@ -7,8 +7,17 @@ from heapq import merge
 from typing import Protocol, TypeAlias, TypeVar
 
 from cluster.store.cells import Value
-from cluster.store.keys import after, bucket_of, decode_key, encode_key, encode_prefix, key_columns
-from cluster.store.schema import Column, InvalidSchema, fits
+from cluster.store.schema import (
+    Column,
+    InvalidSchema,
+    after,
+    bucket_of,
+    decode_key,
+    encode_key,
+    encode_prefix,
+    fits,
+    key_columns,
+)
 from cluster.wire.messages import Done, Request, RequestId, TableLocationsReply, TableSchemaReply
 from cluster.wire.rows import ChangeRow, GetRow, RowChangeKind, ScanRows, TypedRow, TypedRowsReply
 from harness.errors import DefiniteError
@@ -35,7 +44,7 @@ class AskTablet(Protocol):
     async def __call__(
         self, table: str, partition: int, make: Callable[[str], Request], reply_type: type[ReplyType]
     ) -> tuple[ReplyType, str]:
-        """Raises DefiniteError."""
+        """(The reply, and the id of the tablet that gave it); raises DefiniteError."""
 
 
 class ChangeTablet(Protocol):

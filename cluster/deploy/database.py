@@ -10,7 +10,6 @@ from itertools import count
 from typing import Any, ClassVar
 
 from cluster.client.client import ClusterClient
-from cluster.config import Knobs
 from cluster.deploy.adapter import (
     DATABASE_NAME,
     DEFAULT_BUCKETS,
@@ -35,6 +34,7 @@ from cluster.deploy.readiness import await_ready
 from cluster.failpoints import FAILPOINTS, name_at
 from cluster.health.check import ClusterReport
 from cluster.health.look import look
+from cluster.knobs import Knobs
 from cluster.raft.types import ChangeKind, Member
 from cluster.wire.messages import CATALOG_GROUP, ArmedReply, ArmFailpoint, ChangeReplicas, ConfigurationReply
 from cluster.wire.operating import ChangeMasters, LeadershipReply, TransferLeadership

@@ -8,14 +8,16 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 
 from cluster.client.client import ClusterClient
-from cluster.config import Knobs, NodeConfig
+from cluster.config import NodeConfig
 from cluster.deploy.adapter import node_status
 from cluster.deploy.database import ADMIN, ReferenceDatabase
 from cluster.deploy.foreign import foreign_cluster, foreign_configs, foreign_server, is_foreign, own_status
 from cluster.deploy.layout import MASTER_ROLE, USUAL, Layout, port_of
 from cluster.invariants.watch import Watch
+from cluster.knobs import Knobs
 from cluster.node import run_node
 from cluster.nodelog import ClockFormatter, node_logger
+from cluster.store.clock_guard import ClockLimits
 from cluster.wire.identity import IDENTITY_FILE, identity_file, named_cluster
 from cluster.wire.messages import ChangeReplicas, Replica
 from harness.errors import DefiniteError, HarnessError
@@ -123,7 +125,7 @@ class SimDatabase(ReferenceDatabase):
             reply = await ClusterClient(ports, self._addresses(), STATUS_TIMEOUT_S).status(self.address(node))
         except DefiniteError:
             return None
-        status = node_status(reply, self._knobs.clock_limits.max_offset_ns)
+        status = node_status(reply, ClockLimits.of(self._knobs).max_offset_ns)
         return status if is_foreign(status) else None
 
     async def acted(self, node: str) -> Mapping[str, int]:
@@ -170,7 +172,7 @@ class SimDatabase(ReferenceDatabase):
             reply = await self._status_client.status(self.address(node))
         except DefiniteError:
             return None
-        status = own_status(node, node_status(reply, self._knobs.clock_limits.max_offset_ns))
+        status = own_status(node, node_status(reply, ClockLimits.of(self._knobs).max_offset_ns))
         if status is None:
             return None
         self.leaderships.take(status, self._world.loop.now_ns)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from cluster.client.client import ClusterClient
-from cluster.config import Knobs, NodeConfig, dump_config
+from cluster.config import NodeConfig, dump_config
 from cluster.deploy.adapter import node_status
 from cluster.deploy.database import ADMIN, ReferenceDatabase
 from cluster.deploy.foreign import foreign_cluster, foreign_configs, foreign_server, is_foreign, own_status
@@ -34,6 +34,8 @@ from cluster.deploy.node_files import (
     read_command,
 )
 from cluster.invariants.reports import Reports
+from cluster.knobs import Knobs
+from cluster.store.clock_guard import ClockLimits
 from cluster.wire.identity import identity_file
 from cluster.wire.messages import WIRE_VERSION, ChangeReplicas, Replica
 from harness.env import daemon
@@ -166,7 +168,7 @@ class SshDatabase(ReferenceDatabase):
             return None
         finally:
             await ports.network.close()
-        status = node_status(reply, self._knobs.clock_limits.max_offset_ns)
+        status = node_status(reply, ClockLimits.of(self._knobs).max_offset_ns)
         return status if is_foreign(status) else None
 
     # ---- disks ----
@@ -209,7 +211,7 @@ class SshDatabase(ReferenceDatabase):
             reply = await client.status(self.address(node))
         except DefiniteError:
             return None
-        status = own_status(node, node_status(reply, self._knobs.clock_limits.max_offset_ns))
+        status = own_status(node, node_status(reply, ClockLimits.of(self._knobs).max_offset_ns))
         if status is None:
             return None
         self._reports.take(status)

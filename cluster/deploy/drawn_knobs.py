@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from cluster.config import Knobs, knob_bounds
+from cluster.knobs import Knobs, knob_bounds
 from harness.errors import UserError
 from harness.ports.sim.worlds import Between, Severity, Value, WorldKey, draw_values
 

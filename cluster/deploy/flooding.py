@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from cluster.client.client import MakeChange
 from cluster.deploy.row_ops import COLUMNS
-from cluster.store.keys import encode_key
+from cluster.store.schema import encode_key
 from cluster.wire.messages import Request, RequestId, TabletLocation, WriteCell
 from cluster.wire.rows import ChangeRow
 

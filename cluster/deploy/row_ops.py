@@ -20,8 +20,16 @@ from msgspec.structs import replace
 from cluster.client.client import ClusterClient
 from cluster.client.rows import Row, TypedTable
 from cluster.store.cells import Value
-from cluster.store.keys import bucket_of, encode_key, key_columns
-from cluster.store.schema import AddColumn, AlterStep, Column, DropColumn, RenameColumn
+from cluster.store.schema import (
+    AddColumn,
+    AlterStep,
+    Column,
+    DropColumn,
+    RenameColumn,
+    bucket_of,
+    encode_key,
+    key_columns,
+)
 from harness.errors import DefiniteError, HarnessError, IndefiniteError
 from harness.history.ops import Mop, Op
 from harness.ports.api import Clock

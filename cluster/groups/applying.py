@@ -12,14 +12,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from cluster.groups.passing import Passing
-from cluster.groups.spec import GroupSpec, StateMachine, apply_entry, part_taker
+from cluster.groups.spec import GroupSpec, StateMachine, apply_entry, part_taker, pass_point
 from cluster.groups.waiters import Waiters
-from cluster.log.parts import gathered
 from cluster.log.replay import SnapshotRef
+from cluster.log.snapshots import gathered
 from cluster.log.view import GroupLog
 from cluster.raft.types import Entry, EntryKind, Ready
-from harness.ports.api import Clock
+from harness.ports.api import Ports
 
 _TURN_BYTES = 1 << 19
 _ENTRY_BYTES = 1 << 10
@@ -43,12 +42,12 @@ class Applier:
         spec: GroupSpec,
         machine: StateMachine,
         log: GroupLog,
-        clock: Clock,
-        passing: Passing,
+        ports: Ports,
         waiters: Waiters,
         group: AppliedFor,
     ) -> None:
-        self._spec, self._machine, self._log, self._clock, self._passing = spec, machine, log, clock, passing
+        self._spec, self._machine, self._log = spec, machine, log
+        self._clock, self._failpoints = ports.clock, ports.failpoints
         self._waiters, self._group = waiters, group
         self._waiting: deque[tuple[int, Ready, SnapshotRef | None]] = deque()
         self._durable_sequence = self._applied_term = 0
@@ -101,16 +100,12 @@ class Applier:
         if self._long_work is not None:
             self._long_work.cancel()
 
-    @property
-    def _may_go_on(self) -> bool:
-        return bool(self._waiting) and self._waiting[0][0] <= self._durable_sequence
-
     def _go_on(self) -> None:
         """Do what can be done now, as long as it is little; who is told of an entry may cause the next call."""
         if self._going_on:
             return
         self._going_on = True
-        left, waiting, armed = _TURN_BYTES, self._waiting, self._passing.failpoints.armed
+        left, waiting, armed = _TURN_BYTES, self._waiting, self._failpoints.armed
         while waiting and waiting[0][0] <= self._durable_sequence and self._long_work is None:
             _, ready, received = waiting[0]
             for entry in ready.apply:
@@ -128,14 +123,14 @@ class Applier:
 
     async def _go_on_in_turns(self) -> None:
         try:
-            while self._may_go_on:
+            while self._waiting and self._waiting[0][0] <= self._durable_sequence:
                 _, ready, received = self._waiting.popleft()
                 if received is not None:
                     try:
                         await self.restore(received)
                     finally:
                         self._log.unpin(received)
-                    self._passing.at("after_install")
+                    pass_point(self._failpoints, self._spec, "after_install")
                 self._begin(ready)
                 weighed = ((entry, len(entry.data) + _ENTRY_BYTES) for entry in ready.apply)
                 for entries in gathered(weighed, _TURN_BYTES):
@@ -148,12 +143,12 @@ class Applier:
             self._group.on_failure(error)
 
     def _begin(self, ready: Ready) -> None:
-        if ready.apply and self._passing.failpoints.armed:
-            self._passing.at("before_apply")
+        if ready.apply and self._failpoints.armed:
+            pass_point(self._failpoints, self._spec, "before_apply")
 
     def _end(self, ready: Ready) -> None:
-        if ready.apply and self._passing.failpoints.armed:
-            self._passing.at("after_apply")
+        if ready.apply and self._failpoints.armed:
+            pass_point(self._failpoints, self._spec, "after_apply")
         for read in ready.reads:
             self._waiters.place_read(read.context, read.index)
         self._waiters.resolve_reads(self.applied_index)
@@ -167,5 +162,5 @@ class Applier:
         self._waiters.resolve(entry.term, entry.index, apply_entry(self._machine, entry))
         if entry.kind == EntryKind.CONFIG:
             self._spec.on_configured()
-            self._passing.at("after_configuration")
+            pass_point(self._failpoints, self._spec, "after_configuration")
         self._spec.observer.applied(self._spec.group_id, entry.index, self._machine)

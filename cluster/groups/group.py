@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 from cluster.alarm import Alarm
 from cluster.groups.applying import AppliedFor, Applier
-from cluster.groups.passing import Passing
-from cluster.groups.proposals import ProposalQueue, QueuedProposal
+from cluster.groups.observer import tell_votes
 from cluster.groups.snapshot_traffic import SnapshotTraffic
 from cluster.groups.spec import (
     DISK_FULL,
@@ -24,20 +23,28 @@ from cluster.groups.spec import (
     MachineFailed,
     OnFailure,
     OnLeadership,
-    PromisedEnds,
     StateMachine,
     Transport,
     group_state,
     part_bytes,
+    pass_point,
     recovered_raft,
 )
-from cluster.groups.waiters import NEVER_NS, ChangeRefused, NotLeader, OutcomeUnknown, Waiters, fail_future
+from cluster.groups.waiters import (
+    NEVER_NS,
+    ChangeRefused,
+    NotLeader,
+    OutcomeUnknown,
+    ProposalQueue,
+    QueuedProposal,
+    Waiters,
+    fail_future,
+)
 from cluster.log.replay import SnapshotRef
 from cluster.log.view import GroupLog
 from cluster.nodelog import node_logger
-from cluster.observer import tell_votes
-from cluster.raft.configurations import bootstrap
 from cluster.raft.core import Raft
+from cluster.raft.log import bootstrap
 from cluster.raft.types import (
     ChangeKind,
     ChangeMembership,
@@ -57,6 +64,7 @@ from cluster.raft.types import (
     Ready,
     Reason,
     Receive,
+    RequestVoteReply,
     Role,
     Silence,
     SnapshotAck,
@@ -93,18 +101,18 @@ class Group:
         transport: Transport,
         log: GroupLog,
         raft: Raft,
-        told: Listeners,
+        listeners: Listeners,
     ) -> None:
         self._spec, self._machine, self._transport, self._disk = spec, machine, transport, log
         self._clock, self._now_ns = ports.clock, ports.clock.monotonic_ns
-        self._failpoints, self._passing = ports.failpoints, Passing(spec, ports.failpoints)
-        self._on_leadership, self._on_failure = told
+        self._failpoints = ports.failpoints
+        self._on_leadership, self._on_failure = listeners
         self._observer, self._raft = spec.observer, raft
-        self.ends: PromisedEnds = raft
+        self.ends = raft
         self._log = node_logger(spec.node_id)
         self._waiters = Waiters()
         applied_for = AppliedFor(lambda: raft.leader, self._snapshot_if_due, self._panic)
-        self._applier = Applier(spec, machine, log, ports.clock, self._passing, self._waiters, applied_for)
+        self._applier = Applier(spec, machine, log, ports, self._waiters, applied_for)
         self._traffic = SnapshotTraffic(
             spec.node_id, spec.knobs, ports.clock, log, self._send, self._step, lambda: raft.commit_index, self._rearm
         )
@@ -172,7 +180,7 @@ class Group:
         return self._applier.installing
 
     def committed_as_of(self) -> tuple[int, int] | None:
-        """See `Raft.committed_as_of`."""
+        """What was committed when (M13), see `Raft.committed_as_of`; None once the group is stopped."""
         return None if self._stopped else self._raft.committed_as_of(self._clock.monotonic_ns())
 
     async def applied(self, index: int, timeout_s: float) -> None:
@@ -269,7 +277,7 @@ class Group:
         self._step(HandOverTo(target))
 
     def transfer_refusal(self, target: str) -> tuple[Reason, str] | None:
-        """See `Raft.transfer_refusal`."""
+        """Why leadership can't go to `target` now: see `Raft.transfer_refusal`."""
         return self._raft.transfer_refusal(target, self._now_ns())
 
     def hand_over(self, reason: str, wanted: bool = True) -> None:
@@ -348,7 +356,7 @@ class Group:
         if state is not None:
             self.is_leader, self.term = state.role is Role.LEADER, state.term
         if ready.apply:
-            self._passing.at("before_commit")
+            self._pass_point("before_commit")
             self._observer.committed(self._spec.group_id, self._raft, ready.apply)
         if ready.configuration is not None:
             self._configured(ready.configuration)
@@ -357,10 +365,10 @@ class Group:
         if ready.send_now:
             self._send(ready.send_now)
         if ready.apply:
-            self._passing.at("after_commit")
+            self._pass_point("after_commit")
         received = None if ready.install is None else self._traffic.take_received()
         if ready.persist is not None:
-            self._passing.before_persist(ready, self._raft.role)
+            self._before_persist(ready)
             self._disk.put(ready.persist, received)
         if ready.failed_reads:
             self._waiters.fail_reads(ready.failed_reads, self._not_leader())
@@ -374,8 +382,26 @@ class Group:
         if ready.send_snapshots:
             self._traffic.begin(ready.send_snapshots)
 
+    def _before_persist(self, ready: Ready) -> None:
+        """What the Ready wants to be durable is about to be written: a vote, a leader's entries or its snapshot.
+
+        A point means the same whatever a flaw does there.
+        """
+        persist = ready.persist
+        if persist is None or not self._failpoints.armed:
+            return
+        if persist.hard_state is not None and any(map(_grants, (*persist.then_send, *ready.send_now))):
+            self._pass_point("before_vote")
+        if persist.entries and self._raft.role is Role.FOLLOWER:
+            self._pass_point("before_accept")
+        if ready.install is not None:
+            self._pass_point("before_install")
+
+    def _pass_point(self, point: str) -> None:
+        pass_point(self._failpoints, self._spec, point)
+
     def _configured(self, configuration: Configuration) -> None:
-        self._passing.at("before_configuration")
+        self._pass_point("before_configuration")
         self._transport.learn(Replica(member.server_id, member.address) for member in configuration.members)
         self._observer.configured(self._spec.group_id, self._raft)
         voters, learners = " ".join(configuration.voter_ids), " ".join(configuration.learner_ids)
@@ -395,11 +421,13 @@ class Group:
     def _send(self, messages: tuple[Message, ...]) -> None:
         armed = self._failpoints.armed
         if armed:
-            self._passing.at("before_send")
+            self._pass_point("before_send")
         tell_votes(self._observer, self._spec.group_id, messages)
         self._transport.send(self._spec.group_id, messages)
         if armed:
-            self._passing.sent(messages)
+            self._pass_point("after_send")
+            if any(map(_grants, messages)):
+                self._pass_point("after_vote")
 
     def _durable(self, batch: list[Persist]) -> None:
         try:
@@ -498,3 +526,7 @@ class Group:
         self._applier.close()
         self._traffic.close()
         self._disk.close()
+
+
+def _grants(message: Message) -> bool:
+    return isinstance(message, RequestVoteReply) and message.granted

@@ -12,8 +12,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from cluster.log.parts import gathered
-from cluster.store.digest import MASK, ODD, fingerprint
+from cluster.knobs import Knobs
+from cluster.log.snapshots import gathered
+from cluster.store.cells import MASK, ODD, fingerprint
 from cluster.wire.messages import ErrorReply, RequestId, encode
 
 SESSION_ENDED = encode(
@@ -33,6 +34,11 @@ class SessionLimits(msgspec.Struct, frozen=True, array_like=True):
     silence_ns: int
     sessions: int
     answers: int
+
+    @classmethod
+    def of(cls, knobs: Knobs) -> SessionLimits:
+        """What the knobs of the proposer say."""
+        return cls(knobs.session_silence_ms * 1_000_000, knobs.max_sessions, knobs.session_answers)
 
 
 class RegisterClient(msgspec.Struct, frozen=True, array_like=True, tag=16):
@@ -106,7 +112,7 @@ class FrozenSessions:
         self._head, self._sessions, self._keeps_answers = head, sessions, keeps_answers
 
     def parts(self, part_bytes: int) -> Iterator[SessionRows]:
-        """Everything, at least one part; each is about so many bytes or one session."""
+        """Everything, in one part at least; each takes about `part_bytes` or is one session."""
         time, limits = self._head.time, self._head.limits
         if not self._sessions:
             yield self._head

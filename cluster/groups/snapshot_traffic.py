@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from cluster.config import Knobs
+from cluster.knobs import Knobs
 from cluster.log.envelope import CorruptLog
 from cluster.log.replay import SnapshotRef
 from cluster.log.snapshots import Contents, SnapshotFile
@@ -66,7 +66,7 @@ class StoredSnapshot:
     index: int = 0
 
     def due(self, applied_index: int, log_bytes: int, entries: int) -> bool:
-        """Whether a new one is due: after so many entries; a large state's when the log is worth it, or long."""
+        """Whether a new one is due: `entries` after this one; a large state's when the log is worth it, or long."""
         behind = applied_index - self.index
         if self.damaged or log_bytes >= _LONG_LOG_BYTES:
             return behind > 0

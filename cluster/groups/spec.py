@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 from zlib import crc32
 
-from cluster.config import Knobs
+from cluster.groups.observer import GroupObserver
+from cluster.knobs import Knobs
 from cluster.log.view import Recovered
-from cluster.observer import UNOBSERVED, Observer
-from cluster.raft.config import RaftConfig
 from cluster.raft.core import Raft
+from cluster.raft.state import RaftConfig
 from cluster.raft.types import (
     Entry,
     EntryKind,
@@ -25,7 +25,7 @@ from cluster.raft.types import (
     SoftState,
 )
 from cluster.wire.messages import GroupState, Replica
-from harness.ports.api import Ports
+from harness.ports.api import Failpoints, Ports
 
 _MS = 1_000_000
 _PART_BYTES = 1 << 16
@@ -51,7 +51,7 @@ class StateMachine(Protocol):
         """Carry a command out; the result goes to whoever proposed it here."""
 
     def freeze(self, part_bytes: int) -> Iterator[bytes]:
-        """The whole state after the last applied command, in parts of about so many bytes, one at least.
+        """The whole state after the last applied command, in parts of about `part_bytes`, one at least.
 
         Takes a moment however large the state is: parts are encoded as they are taken, while commands are applied that
         don't show in them.
@@ -63,6 +63,12 @@ class StateMachine(Protocol):
     @property
     def digest(self) -> int:
         """64 bits of the state: equal states have equal digests, whether applied or restored (G10)."""
+
+
+def pass_point(failpoints: Failpoints, spec: GroupSpec, point: str) -> None:
+    """Pass one of the group's failpoints (`cluster.failpoints.GROUP_POINTS`): one look where none is armed."""
+    if failpoints.armed:
+        failpoints.hit(f"{spec.kind}.{point}", spec.group_id)
 
 
 def apply_entry(machine: StateMachine, entry: Entry) -> bytes:
@@ -94,18 +100,6 @@ def part_taker(machine: StateMachine, meta: SnapshotMeta) -> Callable[[bytes], N
 def part_bytes(knobs: Knobs) -> int:
     """About how large the parts of a snapshot are: none needs several chunks, and none is long to encode."""
     return min(knobs.snapshot_chunk_bytes, _PART_BYTES)
-
-
-class PromisedEnds(Protocol):
-    """What Raft knows of the ends of leases, as data timestamps (G3)."""
-
-    @property
-    def lease_extension(self) -> int:
-        """See `Raft.lease_extension`."""
-
-    @property
-    def earlier_until(self) -> int | None:
-        """See `Raft.earlier_until`."""
 
 
 class Transport(Protocol):
@@ -145,7 +139,7 @@ class GroupSpec:
     knobs: Knobs = field(default_factory=Knobs)
     flaws: frozenset[str] = frozenset()
     kind: str = "tablet"
-    observer: Observer = UNOBSERVED
+    observer: GroupObserver = field(default_factory=GroupObserver)
     on_configured: Callable[[], None] = nothing_to_do
 
 

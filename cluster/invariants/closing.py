@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cluster.invariants.findings import Scope
-from cluster.ranges.commands import WriteBatch
-from cluster.ranges.lease import Lease
+from cluster.ranges.lease_record import Lease
+from cluster.ranges.tablet import WriteBatch
 
 CLOSED_KEPT = "closed-is-kept"
 CLOSED_IN_LEASE = "closed-within-the-lease"

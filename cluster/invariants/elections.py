@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
+from cluster.groups.observer import RaftView
 from cluster.invariants.findings import Scope
 from cluster.invariants.log import LogInvariants, fact_of
-from cluster.observer import RaftView
 from cluster.raft.types import NodeId
 
 ONE_VOTE = "one-vote-per-term"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from cluster.groups.observer import RaftView
 from cluster.invariants.clocks import MachineClock
 from cluster.invariants.elections import KEPT, First
 from cluster.invariants.findings import Scope
-from cluster.observer import RaftView
-from cluster.ranges.lease import Lease
+from cluster.ranges.lease_record import Lease
 
 LEASE_VALID = "served-within-the-lease"
 LEASES_DISJOINT = "leases-disjoint"

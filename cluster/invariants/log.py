@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from zlib import crc32
 
+from cluster.groups.observer import RaftView
 from cluster.invariants.durable import DurableLog
 from cluster.invariants.facts import KEPT, Positions
 from cluster.invariants.findings import Scope
-from cluster.observer import RaftView
 from cluster.raft.types import Configuration, Entry, NodeId, Persist, Role, SnapshotMeta
 from harness.ports.api import node_of
 

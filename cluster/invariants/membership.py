@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cluster.groups.observer import RaftView
 from cluster.invariants.findings import Scope
-from cluster.observer import RaftView
-from cluster.raft.configurations import configuration_of
+from cluster.raft.log import configuration_of
 from cluster.raft.types import Configuration, Entry, EntryKind, NodeId, Role
 
 ONE_CHANGE = "one-change-at-a-time"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from cluster.groups.observer import Digested, RaftView
 from cluster.invariants.catalog import CatalogInvariants
 from cluster.invariants.clocks import HybridClock, MachineClock
 from cluster.invariants.closing import Closing
@@ -18,14 +19,13 @@ from cluster.invariants.reconciled import ReconciledWatch
 from cluster.invariants.states import States, WrittenStates
 from cluster.log.envelope import CorruptLog
 from cluster.master.catalog import Catalog
-from cluster.observer import Digested, Observer, RaftView, Readings
+from cluster.observer import Observer, Readings
 from cluster.quorum.ids import MutationId
 from cluster.quorum.slices import Page, Slice
 from cluster.quorum.summaries import Summary
 from cluster.raft.types import Entry, NodeId, Persist, SnapshotMeta
-from cluster.ranges.commands import WriteBatch
-from cluster.ranges.lease import Lease
-from cluster.ranges.tablet import TabletMachine
+from cluster.ranges.lease_record import Lease
+from cluster.ranges.tablet import TabletMachine, WriteBatch
 from cluster.wire.identity import ForeignDisk
 from harness.ports.failpoints import InjectedFailure
 from harness.protocols import InvariantsRecord

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from typing import TypeAlias
 
 from cluster.alarm import Alarm
-from cluster.config import Knobs
+from cluster.knobs import Knobs
 from cluster.log.envelope import CorruptLog
 from cluster.log.frames import LogRecord, Scan
 from cluster.log.paced import Pace
@@ -173,9 +173,11 @@ class NodeLog:
         self._waiting[view.group] = view
         self._wake()
 
-    def store_snapshot(self, view: GroupLog, meta: SnapshotMeta, parts: Iterator[bytes], done: OnStored) -> None:
+    async def store_snapshot(self, group: str, meta: SnapshotMeta, parts: Iterator[bytes], done: OnStored) -> None:
         """Write a snapshot file beside everything else, one at a time; `done` is told where it is."""
-        self.spawn(self._store_snapshot(view, meta, parts, done), view.group)
+        async with self._snapshot_turn:
+            ref = await self.snapshot_file(group, meta).write_all(pieces(meta, parts))
+        done(ref)
 
     def snapshot_file(self, group: str, meta: SnapshotMeta) -> SnapshotFile:
         """A new snapshot file."""
@@ -189,7 +191,7 @@ class NodeLog:
         try:
             await load(self._disk, self._clock, ref, take)
         except CorruptLog as error:
-            self._quarantine(image, str(error))
+            self.quarantine(image, str(error))
             raise Quarantined(f"{image.group}: {error}") from error
 
     async def read_snapshot(self, ref: SnapshotRef, offset: int, limit: int) -> bytes:
@@ -205,7 +207,9 @@ class NodeLog:
 
     def quarantine(self, image: Image, reason: str) -> None:
         """What a group has stored is damaged: nothing of it counts any more, over restarts too (G7)."""
-        self._quarantine(image, reason)
+        self._log.error("%s: quarantined: %s", image.group, reason)
+        image.quarantine(reason)
+        self.restate(image)
 
     def discard(self, path: str) -> None:
         """A snapshot file that no group stands on any more; it is removed once nobody reads it."""
@@ -245,7 +249,7 @@ class NodeLog:
                 "%s is damaged, or one before it is missing; %s", path, await keep_aside(self._disk, path, data)
             )
         for group in harmed:
-            self._quarantine(self._images[group], self._images[group].damage or "")
+            self.quarantine(self._images[group], self._images[group].damage or "")
         await self._tidy_snapshots()
         if not self._segments.exist:
             await self._begin()
@@ -268,11 +272,6 @@ class NodeLog:
                 await self._disk.rename(path, f"{ASIDE_PATH}/{path.replace('/', '-')}")
             elif path not in needed:
                 await self._disk.remove(path)
-
-    def _quarantine(self, image: Image, reason: str) -> None:
-        self._log.error("%s: quarantined: %s", image.group, reason)
-        image.quarantine(reason)
-        self.restate(image)
 
     def _directory(self) -> LogRecord:
         """Each group with its last record that is written: one that waits has a number, and a crash may take it."""
@@ -309,8 +308,8 @@ class NodeLog:
             self._unproven = len(records) > 1 or records[0].kind != DIRECTORY
         for view in views:
             view.settle()
-        for told in settling:
-            told()
+        for settle in settling:
+            settle()
         self._note_bases(records)
         segment = self._segments.current
         if segment.size >= self._knobs.log_segment_bytes or segment.number < self._rewrite_below:
@@ -465,13 +464,6 @@ class NodeLog:
     def _unread_rubbish(self) -> str | None:
         """A file to be removed that nobody reads."""
         return next((path for path in self._rubbish if path not in self._pins), None)
-
-    # ---- snapshots ----
-
-    async def _store_snapshot(self, view: GroupLog, meta: SnapshotMeta, parts: Iterator[bytes], done: OnStored) -> None:
-        async with self._snapshot_turn:
-            ref = await self.snapshot_file(view.group, meta).write_all(pieces(meta, parts))
-        done(ref)
 
     # ---- tasks ----
 

@@ -23,7 +23,7 @@ _GROUP_OVERHEAD = 128
 
 
 class SnapshotRef(msgspec.Struct, frozen=True, array_like=True):
-    """A snapshot file that a group stands on, of so many bytes."""
+    """A snapshot file that a group stands on; `size` is in bytes."""
 
     path: str
     meta: SnapshotMeta
@@ -53,18 +53,19 @@ _decode_directory = msgspec.msgpack.Decoder(dict[str, int]).decode
 
 @dataclass(slots=True)
 class Image:
-    """One group as its records leave it. `number` is that of its last record, `base_segment` the oldest it needs.
-
-    `damage` says in a sentence why the replica is quarantined. `live_bytes` is about what a new base would take.
-    """
+    """One group as its records leave it."""
 
     group: str
+    # Of its last record; a group's records are numbered from 1 without gaps.
     number: int = 0
+    # The oldest segment that it needs.
     base_segment: int = 0
     hard_state: HardState = field(default_factory=HardState)
     snapshot: SnapshotRef | None = None
+    # They follow the snapshot without gaps, and `entry_bytes` is about what they take.
     entries: list[Entry] = field(default_factory=list)
     entry_bytes: int = 0
+    # Why the replica is quarantined, in a sentence.
     damage: str | None = None
 
     @property
@@ -73,6 +74,7 @@ class Image:
 
     @property
     def live_bytes(self) -> int:
+        """About what a new base would take."""
         return _GROUP_OVERHEAD + self.entry_bytes
 
     def record(self, kind: int, body: bytes) -> LogRecord:

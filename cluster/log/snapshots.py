@@ -8,15 +8,17 @@ once, so that a receiver's file is byte for byte the sender's, and each side che
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import TypeVar
 
 import msgspec
 
 from cluster.log.envelope import HEADER, CorruptLog, frame, unframe
 from cluster.log.paced import Pace, PacedFile
-from cluster.log.parts import gathered
 from cluster.log.replay import SnapshotRef
 from cluster.raft.types import SnapshotMeta
 from harness.ports.api import Clock, Disk
+
+T = TypeVar("T")
 
 SNAPSHOTS_PATH = "snapshots"
 FILES_PATH = "sorted"
@@ -213,3 +215,20 @@ async def load(disk: Disk, clock: Clock, ref: SnapshotRef, take: Callable[[bytes
             raise CorruptLog(f"{ref.path}: {error}") from error
         for part in parts:
             take(part)
+
+
+def gathered(sized: Iterable[tuple[T, int]], limit: int) -> Iterator[list[T]]:
+    """Items, each with its size, in lists of at most `limit` together; an item above it is alone. None is empty.
+
+    For what is too large for one message, one write or one turn of the event loop (G5).
+    """
+    items: list[T] = []
+    total = 0
+    for item, size in sized:
+        if items and total + size > limit:
+            yield items
+            items, total = [], 0
+        items.append(item)
+        total += size
+    if items:
+        yield items

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -15,6 +15,9 @@ from cluster.log.frames import LogRecord
 from cluster.log.replay import APPEND, Append, GroupBase, Image, SnapshotRef, encode_body
 from cluster.log.snapshots import SnapshotFile
 from cluster.raft.types import Entry, HardState, Persist, SnapshotMeta
+
+if TYPE_CHECKING:
+    from cluster.log.node import NodeLog
 
 OnStored: TypeAlias = Callable[[SnapshotRef], None]
 OnDurable: TypeAlias = Callable[[list[Persist]], None]
@@ -40,36 +43,6 @@ class Quarantined(CorruptLog):
     """This replica lost something that it had acknowledged: it must not run until its data was discarded (G7)."""
 
 
-class ViewOwner(Protocol):
-    """What a view needs of its `cluster.log.node.NodeLog`; see there."""
-
-    full: bool
-
-    def stalled(self, now_ns: int) -> bool: ...
-
-    def wake(self, view: GroupLog) -> None: ...
-
-    def store_snapshot(self, view: GroupLog, meta: SnapshotMeta, parts: Iterator[bytes], done: OnStored) -> None: ...
-
-    def snapshot_file(self, group: str, meta: SnapshotMeta) -> SnapshotFile: ...
-
-    async def load_snapshot(self, image: Image, ref: SnapshotRef, take: TakePart) -> None: ...
-
-    async def read_snapshot(self, ref: SnapshotRef, offset: int, limit: int) -> bytes: ...
-
-    def quarantine(self, image: Image, reason: str) -> None: ...
-
-    def discard(self, path: str) -> None: ...
-
-    def pin(self, path: str) -> None: ...
-
-    def unpin(self, path: str) -> None: ...
-
-    def spawn(self, work: Coroutine[None, None, None], group: str) -> asyncio.Task[None]: ...
-
-    def restate(self, image: Image) -> None: ...
-
-
 class _Work(msgspec.Struct):
     """Something to be written in its turn: a `Persist`, or (None) the base of an own snapshot.
 
@@ -89,7 +62,7 @@ class GroupLog:
     full and (False) when there is room again.
     """
 
-    def __init__(self, owner: ViewOwner, image: Image, fresh: bool) -> None:
+    def __init__(self, owner: NodeLog, image: Image, fresh: bool) -> None:
         self._owner, self._image, self._fresh = owner, image, fresh
         self.group = image.group
         self._queue: deque[_Work] = deque()
@@ -136,7 +109,7 @@ class GroupLog:
         return Recovered(image.hard_state, image.snapshot, tuple(image.entries), self._fresh)
 
     def found(self, hard_state: HardState, first: Entry) -> Recovered:
-        """Begin a group here with its first entry (`cluster.raft.configurations.bootstrap`).
+        """Begin a group here with its first entry (`cluster.raft.log.bootstrap`).
 
         It precedes every `Persist`. Nothing waits for it: if a crash takes it away, the group begins once more alike.
         """
@@ -187,7 +160,7 @@ class GroupLog:
             self._queue.append(_Work(None, ref, on_done=lambda: on_saved(ref)))
             self._owner.wake(self)
 
-        self._owner.store_snapshot(self, meta, parts, stored)
+        self.spawn(self._owner.store_snapshot(self.group, meta, parts, stored))
 
     async def load_snapshot(self, ref: SnapshotRef, take: TakePart) -> None:
         """Hand every part of the snapshot that the group stands on to `take`; raises Quarantined if it is damaged."""

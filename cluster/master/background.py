@@ -14,7 +14,7 @@ from cluster.master.manager import CatalogManager, Conflict, LeaderTerm, Refusal
 from cluster.master.placement import Placement, place, replica_load
 from cluster.master.records import TableRecord, TabletRecord, TabletState
 from cluster.master.replication import replication_calls
-from cluster.raft.configurations import FOUNDING_INDEX
+from cluster.raft.log import FOUNDING_INDEX
 from cluster.wire.messages import CreateTablet, Replica, encode
 
 SCAN_INTERVAL_S = 1.0

@@ -9,7 +9,7 @@ import msgspec
 
 from cluster.groups.sessions import FrozenSessions, RegisterClient, SessionRows, Sessions
 from cluster.master.records import ServerRecord, TableRecord, TabletRecord
-from cluster.store.digest import MASK, fingerprint
+from cluster.store.cells import MASK, fingerprint
 from cluster.wire.messages import RequestId, SessionReply
 
 CATALOG_FORMAT = 5

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from cluster.config import Knobs
 from cluster.groups.membership import replicas_of
-from cluster.groups.sessions import RegisterClient
+from cluster.groups.sessions import RegisterClient, SessionLimits
 from cluster.groups.waiters import NotLeader, NotProposed, OutcomeUnknown
+from cluster.knobs import Knobs
 from cluster.master.caches import Caches
 from cluster.master.calls import ServerCall, ServerCalls
 from cluster.master.catalog import BatchOutcome, Catalog, decode_outcome, encode_batch
@@ -275,7 +275,7 @@ class CatalogManager:
     async def register_session(self) -> Reply:
         """Begin a client session; raises Refusal (NOT_THE_LEADER, TIMED_OUT)."""
         await self.lead()
-        command = RegisterClient(self.ports.clock.wall_ns(), self.knobs.session_limits)
+        command = RegisterClient(self.ports.clock.wall_ns(), SessionLimits.of(self.knobs))
         reply: Reply = decode_reply((await self._propose(encode(command))).reply)
         return reply
 

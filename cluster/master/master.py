@@ -22,7 +22,7 @@ from cluster.observer import Observer
 from cluster.raft.types import Message, Role, SoftState
 from cluster.store.node_clock import NodeClock
 from cluster.wire.admission import OVERLOADED, Admission, malformed
-from cluster.wire.clock_probes import ClockProbes
+from cluster.wire.clocked import ClockProbes
 from cluster.wire.identity import stranger
 from cluster.wire.messages import (
     CATALOG_GROUP,

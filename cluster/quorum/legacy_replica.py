@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from cluster.config import Knobs
+from cluster.knobs import Knobs
 from cluster.log.frames import OtherVersion
 from cluster.quorum.calls import ReplicaCalls
 from cluster.quorum.deletions import Deletion

@@ -9,9 +9,8 @@ import asyncio
 from collections.abc import Collection, Sequence
 from typing import ClassVar
 
-from cluster.config import Knobs
+from cluster.knobs import Knobs
 from cluster.log.frames import OtherVersion
-from cluster.observer import Observer
 from cluster.quorum.bounds import Bounds
 from cluster.quorum.calls import ReplicaCalls
 from cluster.quorum.deletions import Deletion
@@ -38,6 +37,7 @@ from cluster.quorum.messages import (
 )
 from cluster.quorum.mutation import InvalidMutation, decode_mutation
 from cluster.quorum.mutation_log import MutationLog
+from cluster.quorum.observer import QuorumObserver
 from cluster.quorum.partition_store import Arrival, PartitionStore
 from cluster.wire.messages import CreateTablet, ErrorReply
 from harness.ports.api import DiskFull, Ports, node_of
@@ -53,7 +53,7 @@ class LoggedReplica:
     logged: ClassVar[bool] = True
 
     def __init__(
-        self, ports: Ports, created: CreateTablet, knobs: Knobs, observer: Observer, flaws: Collection[str]
+        self, ports: Ports, created: CreateTablet, knobs: Knobs, observer: QuorumObserver, flaws: Collection[str]
     ) -> None:
         self._ports, self._tablet_id, self._knobs, self._flaws = ports, created.tablet_id, knobs, flaws
         self._observer = observer

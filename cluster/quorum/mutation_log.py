@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from cluster.observer import UNOBSERVED, Observer
 from cluster.quorum.ids import LOWEST_TIME, MutationId
 from cluster.quorum.keys import KeyBytes
 from cluster.quorum.mutation_index import MutationIndex
+from cluster.quorum.observer import UNOBSERVED, QuorumObserver
 from cluster.quorum.summaries import SetHash, Summary, summarize
 
 
@@ -21,7 +21,7 @@ class MutationLog:
     `observer` is told what happens to the log of `group`, which these nodes, `replicas`, hold.
     """
 
-    def __init__(self, group: str = "", replicas: Collection[str] = (), observer: Observer = UNOBSERVED) -> None:
+    def __init__(self, group: str = "", replicas: Collection[str] = (), observer: QuorumObserver = UNOBSERVED) -> None:
         self._group, self._replicas, self._observer = group, replicas, observer
         self.index: MutationIndex[int] = MutationIndex()
         self.low_bound = LOWEST_TIME

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from cluster.config import Knobs
+from cluster.knobs import Knobs
 from cluster.nodelog import node_logger
 from cluster.quorum.calls import ReplicaCalls, Unanswered
 from cluster.quorum.messages import (

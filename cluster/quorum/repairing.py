@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from cluster.config import Knobs
+from cluster.knobs import Knobs
 from cluster.nodelog import node_logger
 from cluster.quorum.calls import ReplicaCalls, Unanswered
 from cluster.quorum.keys import KeyBytes, token_of

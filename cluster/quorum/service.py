@@ -9,7 +9,6 @@ from cluster.config import NodeConfig
 from cluster.log.node import NodeLog, Quarantined
 from cluster.log.view import GroupLog
 from cluster.nodelog import node_logger
-from cluster.observer import UNOBSERVED, Observer
 from cluster.quorum.calls import ReplicaCalls
 from cluster.quorum.coordinator import Coordinator
 from cluster.quorum.hinting import HINTS_GROUP, Hinting
@@ -28,6 +27,7 @@ from cluster.quorum.messages import (
     decode_quorum_request,
     encode_quorum_reply,
 )
+from cluster.quorum.observer import UNOBSERVED, QuorumObserver
 from cluster.quorum.reconciling import Reconciling
 from cluster.quorum.repairing import RepairAborted, RepairRange, Repairs
 from cluster.quorum.replica import PartitionReplica
@@ -52,7 +52,7 @@ class QuorumService:
         config: NodeConfig,
         replicas: Mapping[str, object],
         check: PeerCheck,
-        observer: Observer = UNOBSERVED,
+        observer: QuorumObserver = UNOBSERVED,
     ) -> None:
         self._ports, self._config, self._replicas, self._check = ports, config, replicas, check
         self._log: NodeLog | None = None

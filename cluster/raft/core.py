@@ -1,7 +1,7 @@
 """Raft as a pure state machine: events in, a `Ready` out. No clock, no randomness, no I/O of its own.
 
-`Raft.step` dispatches; the rules are in `election`, `replication` (the leader's side), `following` (the follower's),
-`reads` (lease and linearizable reads), `transfer` and `membership`. Section numbers are of Ongaro's thesis.
+`Raft.step` dispatches; the rules are in `election`, `leader`, `follower`, `reads` (lease and linearizable reads),
+`transfer` and `membership`. Section numbers are of Ongaro's thesis.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from cluster.raft import election, following, membership, quiescence, reads, replication, transfer
-from cluster.raft.config import RaftConfig
+from cluster.raft import election, follower, leader, membership, quiescence, reads, transfer
 from cluster.raft.progress import Mode
-from cluster.raft.ready import collect
-from cluster.raft.state import State
+from cluster.raft.quiescence import sleeps
+from cluster.raft.reads import FOR_EVER_NS
+from cluster.raft.state import Outbox, RaftConfig, Rare, State
 from cluster.raft.types import (
     AppendEntries,
     AppendReply,
@@ -25,9 +25,11 @@ from cluster.raft.types import (
     Event,
     HandOver,
     HandOverTo,
+    HardState,
     Liveness,
     Message,
     NodeId,
+    Persist,
     Persisted,
     PersistentState,
     PreVote,
@@ -43,6 +45,7 @@ from cluster.raft.types import (
     SnapshotMeta,
     SnapshotReceived,
     SnapshotSent,
+    SoftState,
     Tick,
     TimeoutNow,
 )
@@ -113,8 +116,8 @@ class Raft:
 
     @property
     def takes_commands(self) -> bool:
-        """See `replication.takes_commands`."""
-        return replication.takes_commands(self._state)
+        """Whether commands had better be proposed now: see `leader.takes_commands`."""
+        return leader.takes_commands(self._state)
 
     @property
     def first_index(self) -> int:
@@ -199,7 +202,7 @@ class Raft:
         elif type(event) is Persisted:
             on_persisted(state, event.sequence, now_ns)
         elif type(event) is Propose:
-            replication.propose(state, event.commands, now_ns)
+            leader.propose(state, event.commands, now_ns)
         elif type(event) is Tick:
             on_tick(state, now_ns)
         else:
@@ -234,16 +237,16 @@ class Raft:
             case Compact():
                 compact(state, event.meta)
             case SnapshotSent():
-                replication.on_snapshot_sent(state, event, now_ns)
+                leader.on_snapshot_sent(state, event, now_ns)
             case SnapshotReceived():
-                following.on_snapshot_received(state, event, now_ns)
+                follower.on_snapshot_received(state, event, now_ns)
             case _:
                 pass
 
 
 _RULES: dict[type[Message], Callable[[State, Any, int], None]] = {
-    AppendEntries: following.on_append_entries,
-    AppendReply: replication.on_append_reply,
+    AppendEntries: follower.on_append_entries,
+    AppendReply: leader.on_append_reply,
     PreVote: election.on_pre_vote,
     PreVoteReply: election.on_pre_vote_reply,
     RequestVote: election.on_request_vote,
@@ -255,7 +258,7 @@ _RULES: dict[type[Message], Callable[[State, Any, int], None]] = {
 
 def on_tick(state: State, now_ns: int) -> None:
     if state.role is Role.LEADER:
-        replication.on_leader_tick(state, now_ns)
+        leader.on_leader_tick(state, now_ns)
     elif now_ns >= state.election_deadline_ns:
         election.on_election_timeout(state, now_ns)
 
@@ -265,18 +268,19 @@ def on_persisted(state: State, sequence: int, now_ns: int) -> None:
     count_durable(state, sequence)
     role = state.role
     if role is Role.LEADER:
-        replication.advance_commit(state, now_ns)
+        leader.advance_commit(state, now_ns)
         return
     if role is Role.CANDIDATE:
         election.count_own_vote(state, now_ns)
     if state.late_ack is not None:
-        following.send_late_ack(state)
+        follower.send_late_ack(state)
 
 
 def count_durable(state: State, sequence: int) -> None:
     """Every `Persist` up to `sequence` is durable."""
     if sequence > state.persisted_sequence:
         state.persisted_sequence = sequence
+    # Persists become durable in their order, and what was truncated since no longer counts (`forget_durable_above`).
     pending = state.pending_writes
     while pending and pending[0][0] <= sequence:
         durable = pending.popleft()[1]
@@ -293,15 +297,12 @@ def compact(state: State, meta: SnapshotMeta) -> None:
     if meta.index > log.last_index:
         log.compact(meta.index, meta.term)
     else:
-        keep_after = max(log.offset, min(meta.index - state.config.retained_entries, *streamed(state), meta.index))
+        # Without what follows a snapshot under way in the log, its receiver would need the next one at once.
+        streamed = [progress.snapshot for progress in state.progress.values() if progress.mode is Mode.SNAPSHOT]
+        keep_after = max(log.offset, min(meta.index - state.config.retained_entries, *streamed, meta.index))
         log.compact(keep_after, log.term(keep_after))
     state.configurations.compact(log.offset)
     state.durable_index = max(state.durable_index, meta.index)
-
-
-def streamed(state: State) -> list[int]:
-    """Snapshots under way: without what follows them in the log, their receivers would need the next one at once."""
-    return [progress.snapshot for progress in state.progress.values() if progress.mode is Mode.SNAPSHOT]
 
 
 def snapshot_index(state: State, applied_index: int) -> int:
@@ -309,3 +310,89 @@ def snapshot_index(state: State, applied_index: int) -> int:
     if "snapshot-loses-last" in state.config.flaws:
         return min(applied_index + 1, state.log.last_index)
     return applied_index
+
+
+def collect(state: State) -> Ready:
+    """The Ready of the step that just ran; the next step starts with an empty outbox."""
+    apply = newly_committed(state) if state.commit_index > state.applied_index or state.config.flaws else ()
+    last = state.soft_state
+    soft_state = None
+    if last.role is not state.role or last.term != state.term or last.leader != state.leader:
+        soft_state = state.soft_state = SoftState(state.role, state.term, state.leader)
+    if state.quiet is not None or state.transfer_target is not None:
+        wake_ns = next_wake_ns(state)
+    else:
+        wake_ns = state.heartbeat_due_ns if state.role is Role.LEADER else state.election_deadline_ns
+    out = state.out
+    if out.rare is not None:
+        return all_of(state, out.rare, apply, soft_state, wake_ns)
+    if not (out.sends or out.unsaved_from or out.after_persist or out.hard_changed):
+        proposed, out.proposed = out.proposed, None
+        return Ready((), None, None, apply, (), (), soft_state, proposed, wake_ns)
+    persist = persist_of(state, out) if out.unsaved_from or out.after_persist or out.hard_changed else None
+    ready = Ready(tuple(out.sends), persist, None, apply, (), (), soft_state, out.proposed, wake_ns)
+    out.sends.clear()  # emptied for the next step: a new one costs more than what most steps do
+    out.after_persist.clear()
+    out.hard_changed, out.unsaved_from, out.proposed = False, 0, None
+    return ready
+
+
+def all_of(state: State, rare: Rare, apply: tuple[Entry, ...], soft_state: SoftState | None, wake_ns: int) -> Ready:
+    """The Ready of a step that asks for what few steps ask for."""
+    out, state.out = state.out, Outbox()
+    saves = out.hard_changed or out.unsaved_from or out.after_persist or rare.install
+    return Ready(
+        tuple(out.sends),
+        persist_of(state, out, rare.install) if saves else None,
+        rare.install,
+        apply,
+        tuple(rare.reads),
+        tuple(rare.failed_reads),
+        soft_state,
+        out.proposed,
+        wake_ns,
+        tuple(rare.changes),
+        rare.configuration,
+        tuple(rare.send_snapshots),
+        rare.quiescence,
+        rare=True,
+    )
+
+
+def persist_of(state: State, out: Outbox, install: SnapshotMeta | None = None) -> Persist:
+    """What must be durable before its messages leave; sequences count from 1."""
+    state.sequence += 1
+    hard_state = None
+    if out.hard_changed:
+        # The vote survives a crash, so that no voter votes twice in a term (§3.8).
+        vote = None if "raft-forget-vote" in state.config.flaws else state.vote
+        hard_state = HardState(state.term, vote, state.commit_index)
+        state.hard_sequence = state.sequence
+    entries: tuple[Entry, ...] = ()
+    if out.unsaved_from:
+        entries = state.log.between(out.unsaved_from, state.log.last_index)
+    if entries or install:
+        state.pending_writes.append((state.sequence, state.log.last_index))
+    return Persist(state.sequence, hard_state, entries, install, tuple(out.after_persist))
+
+
+def newly_committed(state: State) -> tuple[Entry, ...]:
+    """Committed entries that were not handed out before."""
+    last = state.commit_index  # what is committed can't change any more (§3.5)
+    if "apply-uncommitted" in state.config.flaws:
+        last = max(last, state.durable_index)
+    if last <= state.applied_index:
+        return ()
+    entries = state.log.between(state.applied_index + 1, last)
+    state.applied_index = last
+    return entries
+
+
+def next_wake_ns(state: State) -> int:
+    if state.quiet is not None and sleeps(state):
+        return FOR_EVER_NS
+    if state.role is not Role.LEADER:
+        return state.election_deadline_ns
+    if state.transfer_target is not None:
+        return min(state.heartbeat_due_ns, state.transfer_deadline_ns)
+    return state.heartbeat_due_ns

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster.raft import membership, quiescence, reads, replication, transfer
+from cluster.raft import leader, membership, quiescence, reads, transfer
 from cluster.raft.state import State, hard_state_is_durable, rearm_election, send_answer, set_term
 from cluster.raft.types import (
     NodeId,
@@ -61,6 +61,7 @@ def lease_binds(state: State, now_ns: int) -> bool:
         return True
     contact_ns = state.contact_ns
     if state.role is Role.LEADER:
+        # A leader hears of itself as long as a quorum answers; its election was such a moment.
         contact_ns = max(state.quorum_acked_ns, state.elected_ns)
     return now_ns < contact_ns + state.config.voter_lease_ns
 
@@ -144,8 +145,9 @@ def count_own_vote(state: State, now_ns: int) -> None:
 
 def count_vote(state: State, voter: NodeId, now_ns: int) -> None:
     state.votes[voter] = True
+    # The own vote counts once it is durable; also who votes no more, but stands, must keep its term over a crash.
     if won(state) and state.node_id in state.votes:
-        replication.become_leader(state, now_ns)
+        leader.become_leader(state, now_ns)
 
 
 def would_vote(state: State, request: PreVote | RequestVote) -> bool:
@@ -187,6 +189,7 @@ def on_request_vote(state: State, message: RequestVote, now_ns: int) -> None:
     granted = would_vote(state, message)
     if message.term > state.term:
         become_follower(state, message.term, None, now_ns)
+    # A vote that was given already, to the same candidate, is only said again.
     if granted and state.vote is None:
         become_follower(state, message.term, None, now_ns)
         state.vote = message.source

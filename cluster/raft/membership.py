@@ -9,8 +9,8 @@ a deposed leader appended may come back and meet one that it doesn't overlap wit
 
 from __future__ import annotations
 
-from cluster.raft import reads, replication, transfer
-from cluster.raft.configurations import configuration_entry
+from cluster.raft import leader, reads, transfer
+from cluster.raft.log import configuration_entry
 from cluster.raft.progress import Progress
 from cluster.raft.state import CatchUp, State, append_entries_to_log
 from cluster.raft.types import (
@@ -128,7 +128,7 @@ def append_change(state: State, context: int, kind: ChangeKind, member: Member, 
     entry = configuration_entry(Configuration(after.voters, after.learners, position.index, position.term))
     append_entries_to_log(state, (entry,))
     state.out.rarely.changes.append(ChangeResult(context, position))
-    replication.replicate(state, now_ns)
+    leader.replicate(state, now_ns)
 
 
 def refuse(state: State, context: int, reason: Reason, message: str) -> None:
@@ -143,6 +143,7 @@ def on_progress(state: State, peer: NodeId, progress: Progress, now_ns: int) -> 
     catch_up = state.catch_up
     if catch_up is None or peer != catch_up.server_id or state.transfer_target is not None:
         return
+    # Each turn ends a round, or the promotion: a round whose goal is reached already took no time at all.
     while progress.match >= catch_up.goal:
         if now_ns - catch_up.began_ns < state.config.election_timeout_ns:
             state.catch_up = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 NEVER_NS = -(1 << 62)
@@ -16,37 +17,31 @@ class Mode(IntEnum):
     SNAPSHOT = 2
 
 
+@dataclass(slots=True, eq=False)
 class Progress:
-    """`acked_ns` is the leader's own send time of the newest message this follower answered in this term.
+    """What the leader knows of one other member.
 
-    In SNAPSHOT mode `snapshot` is the index it waits for, `streaming` says that the driver is sending it, and
-    `snapshot_ns` is when that ended.
+    Invariant in REPLICATE mode: 0 <= match < next, and what is in flight lies between. In SNAPSHOT mode `next` stands
+    still, and a refusal that comes late may have a probe begin at or below `match`.
     """
 
-    __slots__ = (
-        "acked_ns",
-        "acked_round",
-        "inflight",
-        "match",
-        "mode",
-        "next",
-        "paused",
-        "snapshot",
-        "snapshot_ns",
-        "streaming",
-    )
-
-    def __init__(self, next_index: int) -> None:
-        self.match = 0
-        self.next = next_index
-        self.mode = Mode.PROBE
-        self.paused = False
-        self.inflight: deque[int] = deque()
-        self.acked_ns = NEVER_NS
-        self.acked_round = 0
-        self.snapshot = 0
-        self.snapshot_ns = NEVER_NS
-        self.streaming = False
+    # The next entry to send.
+    next: int
+    # The follower's log agrees with the leader's up to here, and is durable. Never falls in a term.
+    match: int = 0
+    mode: Mode = Mode.PROBE
+    # In PROBE mode: a batch is under way, and nothing more is sent until it is answered or a heartbeat is due.
+    paused: bool = False
+    # In REPLICATE mode: the last indexes of batches that are not acknowledged, rising; at most `max_inflight`.
+    inflight: deque[int] = field(default_factory=deque)
+    # When the leader sent the newest message that this follower has answered in this term, by the leader's clock.
+    acked_ns: int = NEVER_NS
+    # The newest round of heartbeats that it has answered (§6.4).
+    acked_round: int = 0
+    # In SNAPSHOT mode: up to where the awaited snapshot reaches, whether the driver is sending it, and when that ended.
+    snapshot: int = 0
+    streaming: bool = False
+    snapshot_ns: int = NEVER_NS
 
     def probe(self, next_index: int) -> None:
         """Go back to one message at a time from `next_index`."""

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cluster.raft import election, reads, replication
+from cluster.raft import election, leader, reads
 from cluster.raft.progress import Mode
 from cluster.raft.state import State, hard_state_is_durable
 from cluster.raft.types import (
@@ -48,15 +48,15 @@ FOUNDING_ENTRIES = 3
 
 @dataclass(slots=True)
 class Quiet:
-    """A silence: at the leader since it first asked at `since_ns`, at a follower by the newest question of that time.
-
-    `answered` are those that agreed; all members of them put the leader to sleep.
-    """
+    """A silence, at its leader or at a follower."""
 
     leader: NodeId
     term: int
+    # The last index of the log, all of which was durable and committed when the silence began; it lasts no longer.
     index: int
+    # At the leader when it first asked, at a follower when its leader sent the newest question; by the leader's clock.
     since_ns: int
+    # At the leader: the members that have agreed. All of them, and it is asleep.
     answered: dict[NodeId, None] = field(default_factory=dict)
     asleep: bool = False
 
@@ -72,7 +72,7 @@ def hear(state: State) -> None:
     for peer in quiet.answered:
         progress, echoed_ns = state.progress.get(peer), liveness.echoed_ns(peer)
         if progress is not None:
-            replication.note_contact(state, progress, echoed_ns, progress.acked_round, echoed_ns)
+            leader.note_contact(state, progress, echoed_ns, progress.acked_round, echoed_ns)
 
 
 def sleeps(state: State) -> bool:
@@ -94,8 +94,8 @@ def settle(state: State, event: Event, now_ns: int) -> None:
     elif quiet.leader == state.node_id:
         if not at_rest(state) or wakes(state, event):
             resume(state)
-            told_all = isinstance(event, Propose | ReadIndex)
-            state.heartbeat_due_ns = now_ns + state.config.heartbeat_ns if told_all else now_ns
+            reaches_all = isinstance(event, Propose | ReadIndex)
+            state.heartbeat_due_ns = now_ns + state.config.heartbeat_ns if reaches_all else now_ns
     elif isinstance(event, Wake) or not still_bound(state, quiet):
         withdraw(state)
 
@@ -186,6 +186,7 @@ def asks(state: State, now_ns: int) -> bool:
         return False
     timeout_ns = state.config.election_timeout_ns
     if state.quiet is not None:
+        # Asked again with each heartbeat until all have agreed; a member that doesn't in time ends the attempt.
         if now_ns - state.quiet.since_ns < timeout_ns:
             return True
         resume(state)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster.raft import replication
+from cluster.raft import leader
 from cluster.raft.state import State, quorum_value
 from cluster.raft.types import ReadReady, Role
 
@@ -74,6 +74,7 @@ def admit(state: State, context: int, now_ns: int) -> None:
     if may_serve_now(state, now_ns):
         state.out.rarely.reads.append(ReadReady(context, state.commit_index))
         return
+    # A round that is under way began before the read: only a later one proves that nobody led by then (§6.4, step 3).
     state.round_reads.append((state.read_round + 1, context, state.commit_index))
     if state.read_round == state.confirmed_round:
         start_round(state, now_ns)
@@ -81,7 +82,7 @@ def admit(state: State, context: int, now_ns: int) -> None:
 
 def start_round(state: State, now_ns: int) -> None:
     state.read_round += 1
-    replication.send_heartbeats(state, now_ns)
+    leader.send_heartbeats(state, now_ns)
     if state.sole_voter:
         confirm(state, now_ns)
 

@@ -34,18 +34,19 @@ class ReadChunk:
 
 @dataclass(slots=True)
 class OutgoingSnapshot:
-    """One snapshot being sent to one follower: `acked` bytes are there (None: the offer is open), `sent` have left.
-
-    `reading` while the driver reads the next chunk; one is read at a time, as only then it is known where it ends.
-    """
+    """One snapshot being sent to one follower. Invariant: acked <= sent <= size, all in bytes of its file."""
 
     order: SendSnapshot
     size: int
+    # When the follower answered last, and when the offer is made again unless something new is acknowledged.
     answered_ns: int
     retry_at_ns: int
+    # So much is there, and so much has left; None: the offer is open.
     acked: int | None = None
     sent: int = 0
+    # The driver reads the next chunk: one at a time, as only then it is known where it ends.
     reading: bool = False
+    # The follower has all it needs.
     done: bool = False
 
     def on_ack(self, ack: SnapshotAck, now_ns: int, options: StreamOptions) -> None:
@@ -102,7 +103,7 @@ class SnapshotStreams:
     # ---- sending ----
 
     def begin(self, order: SendSnapshot, size: int, now_ns: int) -> None:
-        """Stream a snapshot of so many bytes; it replaces the stream to the same follower."""
+        """Stream a snapshot of `size` bytes; it replaces the stream to the same follower."""
         self.outgoing[order.target] = OutgoingSnapshot(order, size, now_ns, retry_at_ns=now_ns)
 
     def stop(self) -> None:

@@ -115,15 +115,16 @@ class PersistentState(msgspec.Struct, frozen=True):
 class Persist(msgspec.Struct, frozen=True):
     """To be made durable, as one unit, before `then_send` may leave; answered with `Persisted(sequence)`.
 
-    Persists are made durable in the order of their sequences; an empty one only keeps `then_send` behind what came
-    before. `entries` replace everything in the stored log from `entries[0].index` on. `snapshot` names the received
-    one, which replaces the stored snapshot and the *whole* stored log (§5.1: what it does not cover may conflict with
-    it); it precedes `entries`.
+    An empty one only keeps `then_send` behind what came before.
     """
 
+    # Counts from 1; persists are made durable in this order.
     sequence: int
     hard_state: HardState | None
+    # They replace everything in the stored log from `entries[0].index` on.
     entries: tuple[Entry, ...]
+    # The received one. It precedes `entries`, and replaces the stored snapshot and the *whole* stored log (§5.1: what
+    # it does not cover may conflict with it).
     snapshot: SnapshotMeta | None
     then_send: tuple[Message, ...]
 
@@ -227,30 +228,33 @@ class Liveness(Protocol):
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """Everything a step asks of its driver, in this order: send_now, persist (then its sends), install, apply, reads.
+    """All that a step asks of its driver, in this order: send_now, persist (then its sends), install, apply, reads."""
 
-    `install` is the received snapshot that the state machine must be replaced with (after it is persisted) before
-    `apply`. `configuration` is given when the one in force changed. `send_snapshots` start streams; a later one for
-    the same target replaces it.
-    `failed_reads` are contexts of read requests given up (leadership lost). `proposed` is the log position given to a
-    proposal of this very step, or None if it was refused (not the leader). `wake_ns` is the time of the next tick
-    that the state machine needs (monotonic; there is no need to tick before). `quiescence` comes before all of it.
-    Only where it is `rare` it asks for more than `send_now`, `persist` and `apply`, or a change of `soft_state`.
-    """
-
+    # May leave before anything of this step is durable.
     send_now: tuple[Message, ...] = ()
     persist: Persist | None = None
+    # The received snapshot that takes the state machine's place, once it is persisted and before `apply`.
     install: SnapshotMeta | None = None
+    # Committed entries, each handed out once in a node's life; they follow those of the Ready before (or `install`).
     apply: tuple[Entry, ...] = ()
     reads: tuple[ReadReady, ...] = ()
+    # Contexts of reads that are given up: leadership is lost.
     failed_reads: tuple[int, ...] = ()
+    # Given where role, term or known leader changed.
     soft_state: SoftState | None = None
+    # The (term, index) of each command of this step's `Propose`; None if they were refused (not the leader).
     proposed: tuple[tuple[int, int], ...] | None = None
+    # When the next tick is needed (monotonic); there is no need for one before.
     wake_ns: int = 0
+    # Answers to `ChangeMembership`.
     changes: tuple[ChangeResult, ...] = ()
+    # Given where the one in force changed.
     configuration: Configuration | None = None
+    # Streams to begin; a later one to the same target replaces it.
     send_snapshots: tuple[SendSnapshot, ...] = ()
+    # Comes before everything else.
     quiescence: Quiescence | None = None
+    # Whether it asks for more than `send_now`, `persist`, `apply` and a change of `soft_state`.
     rare: bool = False
 
 

@@ -6,34 +6,34 @@ What is proposed is a write batch, decided here on the state that its latches ho
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
-from cluster.config import Knobs
-from cluster.groups.group import OutcomeUnknown
-from cluster.groups.waiters import NotProposed
-from cluster.ranges import changes, reads, rows
-from cluster.ranges.changes import Change
-from cluster.ranges.commands import Put, WriteBatch
-from cluster.ranges.deadlines import Deadlines
-from cluster.ranges.holding import HeldLease, Holding, refused
+from cluster.alarm import Alarm
+from cluster.groups.group import Group
+from cluster.groups.waiters import NotProposed, OutcomeUnknown
+from cluster.knobs import Knobs
+from cluster.ranges import requests
 from cluster.ranges.latches import Latch, Latches
-from cluster.ranges.lease import Lease
+from cluster.ranges.lease import HeldLease, Holding, refused
+from cluster.ranges.lease_record import Lease
 from cluster.ranges.promises import InFlight, Promises
-from cluster.ranges.reads import Read
-from cluster.ranges.tablet import TabletMachine
+from cluster.ranges.requests import Change, Read
+from cluster.ranges.tablet import Put, TabletMachine, WriteBatch
 from cluster.store.cells import Span
 from cluster.store.hlc import Timestamp
 from cluster.store.intents import OpenIntent
 from cluster.store.node_clock import NodeClock
 from cluster.wire.messages import ErrorReply, encode
 from cluster.wire.rows import ChangeRow
-from harness.ports.api import Ports
+from harness.ports.api import Clock, Ports
 from harness.ports.failpoints import pass_by
 
 _MS = 1_000_000
+_IDLE_NS = 3600 * 1_000_000_000
 
 
 def _fault(kind: str, message: str, definite: bool = True) -> bytes:
@@ -52,13 +52,6 @@ OnClosed: TypeAlias = Callable[[int, int, Lease | None], None]
 
 def _ignore(*_: object) -> None:
     return None
-
-
-class ReplicatedLog(Protocol):
-    """The range's replicated log."""
-
-    def submit_stamped(self, stamp: Callable[[], bytes], timeout_s: float) -> asyncio.Future[bytes]:
-        """Propose what `stamp` gives where the position is fixed; done when that is applied or known dead."""
 
 
 class Evaluating(msgspec.Struct):
@@ -94,11 +87,11 @@ class Evaluation:
         self._deadlines = Deadlines(ports.clock, self._timeout_s)
         self._latches = Latches()
         self._promises: Promises | None = None
-        self._log: ReplicatedLog | None = None
+        self._log: Group | None = None
         self.on_closed: OnClosed = _ignore
         self._group_id = ""
 
-    def attach(self, log: ReplicatedLog, group_id: str) -> None:
+    def attach(self, log: Group, group_id: str) -> None:
         """The replica's group is open."""
         self._log, self._group_id = log, group_id
 
@@ -115,20 +108,22 @@ class Evaluation:
 
     async def change(self, change: Change) -> bytes:
         """A change from its arrival to its answer, an encoded Done or ErrorReply."""
-        puts = changes.puts_of(change)
-        problem = changes.problem(puts)
+        puts = requests.puts_of(change)
+        problem = requests.problem(puts)
         if problem is not None:
             return _fault("INVALID", problem)
         held = self._holding.held()
         if held is None:
             return self._holding.refusal()
-        if type(change) is ChangeRow and (refused := rows.refusal(change, self._machine.schema_in_force)) is not None:
-            return encode(refused)
+        if type(change) is ChangeRow:
+            refusal = requests.row_refusal(change, self._machine.schema_in_force)
+            if refusal is not None:
+                return encode(refusal)
         answer = self._machine.answered(change.request_id)
         if answer is not None:
             return answer  # a double of what is still in flight is found at apply
         requested = self._requested(change)
-        latch = self._latches.acquire((), changes.spans_of(puts))
+        latch = self._latches.acquire((), requests.points_of(puts))
         if not latch.granted:
             if not await self._granted(latch):
                 return _LATCH_TIMED_OUT
@@ -152,7 +147,7 @@ class Evaluation:
         arrived = self._clock.now()
         return arrived if change.requested is None else min(arrived, change.requested)
 
-    async def _evaluate(self, work: Evaluating, log: ReplicatedLog) -> asyncio.Future[bytes]:
+    async def _evaluate(self, work: Evaluating, log: Group) -> asyncio.Future[bytes]:
         """From the timestamp cache to the proposal. Lease sequence and tracker entry stay what they are, whatever
         happens where this waits; later steps only raise the timestamp. Raises OpenIntent.
         """
@@ -164,9 +159,9 @@ class Evaluation:
             timestamp = max(timestamp, work.promises.highest_read(spans) + 1)
         for span in spans:
             timestamp = max(timestamp, self._machine.newest(span) + 1)
-        puts, done = changes.decide(work.change, work.puts, self._machine, timestamp)
+        puts, done = requests.decide(work.change, work.puts, self._machine, timestamp)
         if self._machine.open_intents:
-            self._machine.check_intents(spans + changes.spans_of(puts))
+            self._machine.check_intents(spans + requests.points_of(puts))
         if self._failpoints.armed:
             await pass_by(self._failpoints, "tablet.before_propose", self._group_id)
         return log.submit_stamped(lambda: self._at_its_position(work, timestamp, puts, encode(done)), self._timeout_s)
@@ -220,7 +215,7 @@ class Evaluation:
         Its latches wait for the changes in flight that it would have to see, and keep later ones from being decided
         before the read's timestamp is in the cache.
         """
-        spans = reads.spans_of(read)
+        spans = requests.spans_of(read)
         if not spans:
             return _fault("INVALID", "a read of no rows")
         arrived = self._clock.now()
@@ -251,7 +246,7 @@ class Evaluation:
             return _fault("INVALID", "the time asked for lies in the future")
         if timestamp < self._machine.threshold:
             return _fault("INVALID", "the versions of the time asked for are collected")
-        found = reads.carry_out(read, spans, self._machine, timestamp)
+        found = requests.carry_out(read, spans, self._machine, timestamp)
         self._promises_of(held).served(spans, timestamp)
         return encode(found)
 
@@ -303,3 +298,45 @@ def _pass_on(fate: asyncio.Future[bytes], answer: asyncio.Future[bytes]) -> None
         answer.set_result(fate.result())
     else:
         answer.set_exception(error)
+
+
+class Deadlines:
+    """Fails futures that are not done `timeout_s` after they were added with OutcomeUnknown.
+
+    All waits last equally long, so they end in the order in which they began, and one alarm is enough.
+    """
+
+    def __init__(self, clock: Clock, timeout_s: float) -> None:
+        self._clock = clock
+        self._timeout_ns = int(timeout_s * 1e9)
+        self._waits: deque[tuple[int, asyncio.Future[Any]]] = deque()
+        self._alarm = Alarm(clock, self._wake)
+        self._armed = False
+
+    def add(self, future: asyncio.Future[Any]) -> None:
+        """Give this one its deadline."""
+        while self._waits and self._waits[0][1].done():
+            self._waits.popleft()
+        deadline_ns = self._clock.monotonic_ns() + self._timeout_ns
+        self._waits.append((deadline_ns, future))
+        if not self._armed:
+            self._armed = True
+            self._alarm.set(deadline_ns)
+
+    def close(self) -> None:
+        """End every wait now."""
+        self._alarm.cancel()
+        while self._waits:
+            _expire(self._waits.popleft()[1])
+
+    def _wake(self) -> None:
+        now_ns = self._clock.monotonic_ns()
+        while self._waits and (self._waits[0][0] <= now_ns or self._waits[0][1].done()):
+            _expire(self._waits.popleft()[1])
+        self._armed = bool(self._waits)
+        self._alarm.set(self._waits[0][0] if self._waits else now_ns + _IDLE_NS)
+
+
+def _expire(future: asyncio.Future[Any]) -> None:
+    if not future.done():
+        future.set_exception(OutcomeUnknown("the deadline passed"))

@@ -101,6 +101,7 @@ class _Queue:
             del self.front[latch]
         elif behind is not None:
             del behind[latch]
+        # The front is empty, or readers (who share it) or one writer; whoever stands behind comes to it in order.
         moved: list[Latch] = []
         while behind:
             first, writes = next(iter(behind.items()))
@@ -133,6 +134,7 @@ class Latches:
         waits_for = 0
         if self._wide or latch.wide_reads or latch.wide_writes:
             waits_for = self._follow(latch)
+        # Mostly nobody else claims the cell: the latch stands there itself, and a queue is made for a second one.
         cells = self._cells
         for key, writes_it in latch.cells.items():
             if key not in cells:

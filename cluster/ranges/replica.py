@@ -8,21 +8,20 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from cluster.config import Knobs
 from cluster.groups.group import Group, GroupSpec, OutcomeUnknown
 from cluster.groups.membership import change_replicas, replicas_of, transfer_leadership
-from cluster.groups.sessions import RegisterClient
+from cluster.groups.sessions import RegisterClient, SessionLimits
 from cluster.groups.spec import OnFailure, Transport
 from cluster.groups.waiters import NotProposed
+from cluster.knobs import Knobs
 from cluster.log.view import GroupLog
-from cluster.observer import Observer
 from cluster.raft.types import Configuration, Member, Message, SoftState
-from cluster.ranges.commands import AlterSchema
 from cluster.ranges.evaluation import Evaluation
-from cluster.ranges.holding import Holding, refused
-from cluster.ranges.tablet import TabletMachine
-from cluster.store.keys import key_columns
+from cluster.ranges.lease import Holding, refused
+from cluster.ranges.observer import RangeObserver
+from cluster.ranges.tablet import AlterSchema, TabletMachine
 from cluster.store.node_clock import NodeClock
+from cluster.store.schema import key_columns
 from cluster.wire.messages import (
     AlterTablet,
     ChangeReplicas,
@@ -80,7 +79,7 @@ class RangeReplica:
         created: CreateTablet,
         knobs: Knobs,
         node_clock: NodeClock,
-        observer: Observer,
+        observer: RangeObserver,
         flaws: frozenset[str] = frozenset(),
     ) -> None:
         self.created = created
@@ -123,7 +122,7 @@ class RangeReplica:
         self._holding.attach(group, self._evaluation.promised)
 
     async def close(self) -> None:
-        """Stop serving."""
+        """Stop serving: the group is closed too."""
         self._holding.close()
         self._evaluation.close()
         if self._group is not None:
@@ -249,7 +248,7 @@ class RangeReplica:
         """Begin a client session: an encoded SessionReply or ErrorReply (G8)."""
         if self._group is None or self._holding.held() is None:
             return self._holding.refusal()
-        command = RegisterClient(self._clock.reading(), self._knobs.session_limits)
+        command = RegisterClient(self._clock.reading(), SessionLimits.of(self._knobs))
         try:
             return await self._group.submit(encode(command), self._timeout_s)
         except NotProposed as error:

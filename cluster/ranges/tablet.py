@@ -1,4 +1,4 @@
-"""The replicated state machine of one tablet: lease record, cells with versions, client sessions.
+"""The replicated state machine of one tablet, and its commands: lease record, cells with versions, client sessions.
 
 Deterministic: everything is decided by the commands and their order in the log. A command carries the sequence of the
 lease it was proposed under and is refused at apply under another (R2); a request that took effect gets its first
@@ -13,16 +13,64 @@ from typing import TypeAlias
 import msgspec
 
 from cluster.groups.sessions import FORGOTTEN, SESSION_ENDED, FrozenSessions, RegisterClient, SessionRows, Sessions
-from cluster.log.parts import gathered
-from cluster.ranges.commands import AlterSchema, TabletCommand, WriteBatch, decode_command
-from cluster.ranges.lease import AcquireLease, HandOverLease, Lease, RenewLease, acquired, binds, extended, handed_over
-from cluster.store.cells import Key, Span
-from cluster.store.digest import MASK, fingerprint
-from cluster.store.hlc import Timestamp
+from cluster.log.snapshots import gathered
+from cluster.ranges.lease_record import (
+    AcquireLease,
+    HandOverLease,
+    Lease,
+    RenewLease,
+    acquired,
+    binds,
+    extended,
+    handed_over,
+)
+from cluster.store.cells import MASK, Key, Span, Value, fingerprint
+from cluster.store.hlc import ClockReading, Timestamp
 from cluster.store.intents import Intent, IntentRow
-from cluster.store.local_times import LocalTimeRow
-from cluster.store.mvcc import LATEST, FrozenCells, MvccStore, StoreRow, Version
+from cluster.store.mvcc import LATEST, FrozenCells, LocalTimeRow, MvccStore, StoreRow, Version
+from cluster.store.schema import Column
 from cluster.wire.messages import ErrorReply, RequestId, SessionReply, encode
+
+
+class Put(msgspec.Struct, frozen=True, array_like=True):
+    """A new version of one cell; None deletes."""
+
+    key: Key
+    value: Value
+
+
+class WriteBatch(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """What one request changes, not what was asked (G2), all of it at `timestamp`; carried out whole or refused whole.
+
+    `lease_sequence` was fixed at evaluation, `closed` (nothing at or below it is written by later commands) where the
+    position in the log was. `answer` is the request's encoded reply, remembered under `request_id`; a request that
+    only looked, such as a compare-and-set that failed, has no `puts`. `reading` is what the leaseholder's clock showed
+    where the position was fixed: the lease is extended by `duration_ns` from there, and sessions age by it.
+    """
+
+    request_id: RequestId
+    lease_sequence: int
+    timestamp: int
+    closed: int
+    reading: ClockReading
+    duration_ns: int
+    puts: tuple[Put, ...]
+    answer: bytes
+
+
+class AlterSchema(msgspec.Struct, frozen=True, array_like=True, tag=20):
+    """The tablet's schema from here on, unless it has a later version already.
+
+    It needs no lease: cells are stored by column id, so what was decided under another schema stays right.
+    """
+
+    version: int
+    columns: tuple[Column, ...]
+
+
+TabletCommand: TypeAlias = AcquireLease | RenewLease | HandOverLease | WriteBatch | RegisterClient | AlterSchema
+
+decode_command = msgspec.msgpack.Decoder(TabletCommand).decode
 
 SNAPSHOT_VERSION = 6
 
@@ -73,9 +121,9 @@ def _parts(head: _Head, cells: FrozenCells, sessions: FrozenSessions, part_bytes
     yield encode(head)
     for rows in gathered(cells.rows(part_bytes), part_bytes):
         yield encode(_Cells(rows))
-    for times in gathered(cells.local_times.rows(), part_bytes):
+    for times in gathered(cells.local_times, part_bytes):
         yield encode(_LocalTimes(times))
-    for intents in gathered(cells.intents.rows(), part_bytes):
+    for intents in gathered(cells.intents, part_bytes):
         yield encode(_Intents(intents))
     for part in sessions.parts(part_bytes):
         yield encode(_Clients(part))

@@ -20,6 +20,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from cluster.knobs import Knobs
+
 _RECHECK_NS = 250_000_000
 _SAME_LEAD_NS = 1_000_000
 """A verdict is kept this long while the lead stays within that: what both may hide is counted as if it had happened."""
@@ -54,6 +56,11 @@ class ClockLimits:
 
     max_offset_ns: int
     max_drift: float = 0.01
+
+    @classmethod
+    def of(cls, knobs: Knobs) -> ClockLimits:
+        """What the knobs declare."""
+        return cls(knobs.max_clock_offset_ms * 1_000_000, knobs.max_clock_drift)
 
     @property
     def max_jump_ns(self) -> int:
@@ -125,12 +132,14 @@ class ClockGuard:
             self._base_at_ns = monotonic_ns  # no drift makes up for a jump, however long it lasts
 
     def _judged(self, lead_ns: int, monotonic_ns: int) -> ClockFence | None:
+        # A majority of the peers and the node itself has to agree; the node does, so that without peers there is one.
         proven = sum([self._proven(peer, lead_ns, monotonic_ns) for peer in self._peers])
         quorum = 2 * (proven + 1) > len(self._peers) + 1
         if self._jumped and not (quorum and self._peers):
             return ClockFence.JUMPED
         if not quorum:
             return ClockFence.UNPROVEN
+        # Trusted from here on: the next jump is measured from this lead, set for good or never moved.
         self._jumped = False
         self._base_ns, self._base_at_ns = lead_ns, monotonic_ns
         return None

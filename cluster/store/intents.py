@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from cluster.store.cells import Key, Span, Value
+from cluster.store.cells import Key, Span, Value, value_bytes
 
 
 class Intent(msgspec.Struct, frozen=True, array_like=True):
@@ -37,19 +37,6 @@ class OpenIntent(Exception):
     def __init__(self, key: Key, intent: Intent) -> None:
         super().__init__(f"{key} has an intent of {intent.transaction} at {intent.timestamp}")
         self.key, self.intent = key, intent
-
-
-class FrozenIntents:
-    """The intents as they were at one time; made by `Intents.freeze`."""
-
-    def __init__(self, by_key: dict[Key, Intent]) -> None:
-        self._by_key = by_key
-
-    def rows(self) -> Iterator[tuple[IntentRow, int]]:
-        """Rows and about their sizes."""
-        for row in self._by_key.items():
-            value = row[1].value
-            yield row, _ROW_BYTES + (len(value) if isinstance(value, bytes | str) else 0)
 
 
 class Intents:
@@ -78,6 +65,6 @@ class Intents:
             if intent.timestamp <= as_of:
                 raise OpenIntent(keys[at], intent)
 
-    def freeze(self) -> FrozenIntents:
-        """Everything as it is now."""
-        return FrozenIntents(self.by_key.copy())
+    def freeze(self) -> Iterator[tuple[IntentRow, int]]:
+        """All of them as they are now, with about their sizes."""
+        return ((row, _ROW_BYTES + value_bytes(row[1].value)) for row in self.by_key.copy().items())

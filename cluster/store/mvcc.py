@@ -6,10 +6,54 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
-from cluster.store.cells import Key, Span, Value, point
-from cluster.store.digest import MASK, fingerprint
-from cluster.store.intents import FrozenIntents, Intent, IntentRow, Intents, OpenIntent
-from cluster.store.local_times import FrozenLocalTimes, LocalTimeRow, LocalTimes
+from cluster.store.cells import MASK, Key, Span, Value, fingerprint, point, value_bytes
+from cluster.store.intents import Intent, IntentRow, Intents, OpenIntent
+
+LocalTimeRow: TypeAlias = tuple[Key, int, int]
+"""A cell, the timestamp of one of its versions, and the earlier clock time at which that was written."""
+
+_TIME_BYTES = 40
+"""About what a row of local times takes."""
+
+
+class LocalTimes:
+    """Clock times of writing by version (R9, G6).
+
+    What changes it returns the fingerprints of what came or went, added up.
+
+    A version above its writer's clock (pushed there, or of a table that leads) was not there yet at its timestamp, and
+    a reader whose uncertainty reaches that far asks for the clock time. Any other version was: its timestamp stands for
+    the clock time, and nothing is kept, as in CockroachDB, whose values omit a local timestamp that is not below their
+    own.
+    """
+
+    def __init__(self) -> None:
+        self._times: dict[tuple[Key, int], int] = {}
+
+    def note(self, key: Key, timestamp: int, written_at: int) -> int:
+        """The version was written at this earlier clock time."""
+        self._times[key, timestamp] = written_at
+        return _print(key, timestamp, written_at)
+
+    def of(self, key: Key, timestamp: int) -> int:
+        """The clock time at which a version was written, or its timestamp where that is no later."""
+        return self._times.get((key, timestamp), timestamp)
+
+    def forget(self, key: Key, timestamps: Iterable[int]) -> int:
+        """These versions are collected."""
+        if not self._times:
+            return 0
+        gone = [(each, self._times.pop((key, each))) for each in timestamps if (key, each) in self._times]
+        return sum(_print(key, timestamp, written_at) for timestamp, written_at in gone)
+
+    def freeze(self) -> Iterator[tuple[LocalTimeRow, int]]:
+        """All of them as they are now, with about their sizes."""
+        return (((*version, written_at), _TIME_BYTES) for version, written_at in self._times.copy().items())
+
+
+def _print(key: Key, timestamp: int, written_at: int) -> int:
+    """One more part than a version has: the two never look alike."""
+    return fingerprint((key, timestamp, None, written_at))
 
 
 class Version(NamedTuple):
@@ -53,8 +97,8 @@ class FrozenCells:
         self,
         cells: dict[Key, _Cell],
         keys: dict[int, tuple[int, list[Key]]],
-        local_times: FrozenLocalTimes,
-        intents: FrozenIntents,
+        local_times: Iterator[tuple[LocalTimeRow, int]],
+        intents: Iterator[tuple[IntentRow, int]],
     ) -> None:
         self._cells, self._keys = cells, keys
         self.local_times, self.intents = local_times, intents
@@ -70,8 +114,7 @@ def _rows_of(key: Key, cell: _Cell, row_bytes: int) -> Iterator[tuple[StoreRow, 
     versions: list[tuple[int, Value]] = []
     size = _ROW_BYTES
     for version in zip(cell.times, cell.values, strict=True):
-        value = version[1]
-        more = _VERSION_BYTES + (len(value) if isinstance(value, bytes | str) else 0)
+        more = _VERSION_BYTES + value_bytes(version[1])
         if versions and size + more > row_bytes:
             yield (key, versions), size
             versions, size = [], _ROW_BYTES
@@ -225,7 +268,7 @@ class MvccStore:
             self.threshold = threshold
 
     def shed(self, count: int) -> None:
-        """Let so many cells go for good, as nobody reads this any more: to let a large store go at once takes long."""
+        """Let `count` cells go for good, as nobody reads this any more: to let a large store go at once takes long."""
         for _ in range(min(count, len(self._cells))):
             self._cells.popitem()
 
@@ -270,6 +313,7 @@ class MvccStore:
 
     def _collect(self, key: Key, times: list[int], values: list[Value]) -> None:
         """Drop versions that were already replaced at the threshold; the one in force there stays."""
+        # Invariant: times rise, so the last one at or below the threshold is what a read there finds.
         dropped = bisect_right(times, self.threshold) - 1
         gone = zip(times[:dropped], values[:dropped], strict=True)
         prints = sum(fingerprint((key, *version)) for version in gone) + self._local_times.forget(key, times[:dropped])

@@ -18,7 +18,7 @@ from cluster.observer import Observer
 from cluster.quorum.messages import MARK
 from cluster.quorum.service import QuorumService
 from cluster.raft.types import ChangeKind, HardState, Message, OpId
-from cluster.ranges.lease_ends import NodeLeaseEnds
+from cluster.ranges.lease import NodeLeaseEnds
 from cluster.store.node_clock import ClockFenced, NodeClock
 from cluster.tserver import metadata
 from cluster.tserver.evictions import Evictions
@@ -28,7 +28,7 @@ from cluster.tserver.metadata import TabletMeta, Tombstone
 from cluster.tserver.strategy import STRATEGIES, Host, Strategy
 from cluster.tserver.tombstones import keeps, stays_away
 from cluster.wire.admission import OVERLOADED, Admission, malformed
-from cluster.wire.clock_probes import ClockProbes
+from cluster.wire.clocked import ClockProbes
 from cluster.wire.identity import stranger
 from cluster.wire.messages import (
     AlterTablet,

@@ -6,8 +6,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from cluster.config import Knobs
 from cluster.groups.spec import OnFailure, Transport
+from cluster.knobs import Knobs
 from cluster.log.view import GroupLog
 from cluster.observer import Observer
 from cluster.quorum.legacy_replica import LegacyReplica

@@ -88,7 +88,7 @@ class PeerCheck:
 
     def __init__(self, node_id: str) -> None:
         self.heard: dict[str, int] = {}
-        self._told: dict[str, str] = {}
+        self._warned: dict[str, str] = {}
         self._log = node_logger(node_id)
 
     def refusal(self, peer: Peer, claimed: Collection[str] = (), incarnation: int | None = None) -> str | None:
@@ -101,8 +101,8 @@ class PeerCheck:
             if self.heard.get(peer.node_id) == incarnation and set(claimed) == {peer.node_id}:
                 return None
         reason = self._reason(peer, claimed, incarnation)
-        if reason is not None and self._told.get(peer.node_id) != reason:
-            self._told[peer.node_id] = reason
+        if reason is not None and self._warned.get(peer.node_id) != reason:
+            self._warned[peer.node_id] = reason
             self._log.warning("refused: %s", reason)
         return reason
 

@@ -51,21 +51,22 @@ class NoLeases:
 
 @dataclass(slots=True)
 class Support:
-    """What stands between this node and another one; `peer` is the (incarnation, withdrawals) heard of it last.
+    """What stands between this node and another one. Times are of this node's clock."""
 
-    `led` and `followed` are the silent groups that this node leads, and those that the other one leads. `promised` and
-    `supported` are the highest ends of leases that this node has echoed, and that the other one has.
-    """
-
+    # How often this node has withdrawn its support from the other one.
     withdrawals: int = 0
+    # The (incarnation, withdrawals) heard of the other one last. Never falls.
     peer: tuple[int, int] | None = None
+    # Silent groups that this node leads and that the other one leads, and since when there are any.
     led: dict[str, WakeGroup] = field(default_factory=dict)
     followed: dict[str, WakeGroup] = field(default_factory=dict)
     led_since_ns: int = NEVER_NS
     followed_since_ns: int = NEVER_NS
+    # When its last heartbeat came in; when the newest heartbeat that it has echoed was sent; when the last echo came.
     heard_ns: int = NEVER_NS
     echoed_ns: int = NEVER_NS
     echo_came_ns: int = NEVER_NS
+    # The highest ends of leases that this node has echoed, and that the other one has.
     promised: int = 0
     supported: int = 0
 
@@ -137,7 +138,10 @@ class NodeLiveness:
             case Silence.LEADS:
                 self._asked[group] = change.servers
                 for server in change.servers:
-                    self._lead(self._support(server), group, wake, now_ns)
+                    support = self._support(server)
+                    if not support.led:
+                        support.led_since_ns = self._due_ns = now_ns
+                    support.led[group] = wake
             case Silence.FOLLOWS:
                 for server in change.servers:
                     support = self._support(server)
@@ -151,11 +155,6 @@ class NodeLiveness:
                 self._forget(group)
                 for server in (*self._asked.pop(group, ()), *followed):
                     self._withdraw(server)
-
-    def _lead(self, support: Support, group: str, wake: WakeGroup, now_ns: int) -> None:
-        if not support.led:
-            support.led_since_ns = self._due_ns = now_ns
-        support.led[group] = wake
 
     def _forget(self, group: str) -> None:
         for support in self._supports.values():

@@ -182,10 +182,6 @@ class ReadCell(msgspec.Struct, frozen=True, tag="ReadRow"):
     column: int
     as_of: int | None = None
 
-    @property
-    def cell(self) -> CellAddress:
-        return CellAddress(self.partition, self.row, self.column)
-
 
 class ReadRows(msgspec.Struct, frozen=True, tag="ReadRows"):
     """A read of rows of one partition, all of them at one time; strong, or as of an earlier time."""
@@ -206,10 +202,6 @@ class WriteCell(msgspec.Struct, frozen=True, tag="WriteRow"):
     column: int
     value: Value
     requested: int | None = None
-
-    @property
-    def cell(self) -> CellAddress:
-        return CellAddress(self.partition, self.row, self.column)
 
 
 @final

@@ -1,4 +1,4 @@
-"""Reads and changes of typed rows, addressed by their primary key (`cluster.store.keys`).
+"""Reads and changes of typed rows, addressed by their primary key (`cluster.store.schema`).
 
 Columns are named by id. `schema_version` is that of the schema the client knows: a tablet that lacks a column which a
 newer schema may have says SCHEMA_BEHIND, and one that a newer schema has dropped SCHEMA_CHANGED. So has a tablet whose

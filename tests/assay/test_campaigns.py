@@ -13,9 +13,8 @@ from assay.compose import make_test, make_world, simulated_database
 from assay.options import RunOptions
 from assay.worlds import draw_world
 from cluster.flaws import FLAWS
-from cluster.ranges.commands import WriteBatch
-from cluster.ranges.lease import Lease
-from cluster.ranges.tablet import TabletMachine
+from cluster.ranges.lease_record import Lease
+from cluster.ranges.tablet import TabletMachine, WriteBatch
 from harness.env.sim import SimEnvironment
 from nemesis.asked import parse
 from nemesis.registry import NEMESES

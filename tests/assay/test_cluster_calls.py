@@ -13,7 +13,8 @@ import msgspec
 import pytest
 
 from assay.cluster_command import UP_FILE, UpCluster, UpNode
-from cluster.config import Knobs, NodeConfig, dump_config
+from cluster.config import NodeConfig, dump_config
+from cluster.knobs import Knobs
 from cluster.wire.messages import Replica
 from tests.by_hand import PATIENCE_S, Operator, make_every_call
 

@@ -10,7 +10,7 @@ from command_line import assay
 
 from assay.options import RunOptions, validate
 from assay.worlds import WORLD_KEYS, draw_world, parse_world, told_knobs
-from cluster.config import Knobs
+from cluster.knobs import Knobs
 from harness.errors import UserError
 from harness.history.rundir import open_run
 from harness.verdict.adequacy import Floors

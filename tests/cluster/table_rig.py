@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from cluster.config import Knobs
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import Layout
 from cluster.failpoints import FAILPOINTS, TSERVER
+from cluster.knobs import Knobs
 from cluster.wire.messages import WIRE_VERSION
 from harness.cell_address import CellAddress
 from harness.env.sim import SimEnvironment

@@ -67,20 +67,20 @@ def test_cancelled_it_never_wakes_and_can_not_be_set_again() -> None:
     assert played(0.0, play) == []
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_what_waking_raises_is_told_once_and_ends_it(told: bool) -> None:
+@pytest.mark.parametrize("handed_on", [True, False])
+def test_what_waking_raises_is_handed_on_once_and_ends_it(handed_on: bool) -> None:
     errors: list[BaseException] = []
 
     async def scenario(world: World) -> None:
         def wake() -> None:
             raise LookupError("a bug")
 
-        alarm = Alarm(world.node("a").clock, wake, errors.append if told else None)
+        alarm = Alarm(world.node("a").clock, wake, errors.append if handed_on else None)
         alarm.set(10 * MS)
         await asyncio.sleep(1)
 
     with World(seed=1) as world:
-        if told:
+        if handed_on:
             world.run(scenario(world))
             assert [str(error) for error in errors] == ["a bug"]
         else:

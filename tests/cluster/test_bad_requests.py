@@ -190,8 +190,8 @@ def test_what_cannot_be_is_refused_for_good_and_changes_nothing() -> None:
         wrong = []
         for kind, words, make in BAD:
             reply = await table.ask_leader(make)
-            told = (reply.kind, reply.definite, words in reply.message) if isinstance(reply, ErrorReply) else reply
-            if told != (kind, True, True):
+            answer = (reply.kind, reply.definite, words in reply.message) if isinstance(reply, ErrorReply) else reply
+            if answer != (kind, True, True):
                 wrong.append((kind, words, reply))
             assert await table.catalog() == catalog, words
         assert wrong == [], "\n".join(map(str, wrong))

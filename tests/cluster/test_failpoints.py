@@ -89,7 +89,7 @@ def test_every_failpoint_can_be_armed_and_is_reached() -> None:
 
 
 @pytest.mark.parametrize("point", ["before_fsync", "before_apply", "tserver.before_serve", SYNC])
-def test_an_armed_node_crashes_where_it_was_told_to(point: str) -> None:
+def test_an_armed_node_crashes_where_it_is_armed(point: str) -> None:
     async def scenario(cluster: TableRig) -> None:
         await cluster.begin()
         leader, _ = await cluster.leader()
@@ -209,20 +209,20 @@ def test_a_node_counts_what_it_passes_and_acts_at_none_of_it() -> None:
         ports = cluster.world.harness_ports("admin")
         inspection, failpoints = Inspection(ports), ports.failpoints
 
-        async def told(*request: str, number: int) -> ArmedReply:
+        async def inspected(*request: str, number: int) -> ArmedReply:
             reply = await inspection.answer(ArmFailpoint(*request, times=0, number=number))
             assert isinstance(reply, ArmedReply)
             return reply
 
-        assert (await told(ANY, "record", number=1)).passed == {}
+        assert (await inspected(ANY, "record", number=1)).passed == {}
         failpoints.hit("tablet.before_commit", "g")
         await pass_by(failpoints, "tserver.before_serve")
         failpoints.hit("tablet.before_commit", "h")
-        told_last = await told(ANY, "", number=2)
-        assert told_last.passed == {"tablet.before_commit": 2, "tserver.before_serve": 1}
-        assert told_last.armed == ()
+        last = await inspected(ANY, "", number=2)
+        assert last.passed == {"tablet.before_commit": 2, "tserver.before_serve": 1}
+        assert last.armed == ()
         failpoints.hit("tablet.before_commit", "g")
-        assert (await told("", "", number=3)).passed == told_last.passed
+        assert (await inspected("", "", number=3)).passed == last.passed
 
     play(scenario)
 

@@ -119,7 +119,7 @@ async def names_of(rig: TableRig) -> tuple[str, ...]:
     return tablet.tablet_id, table.table_id, "registers", *(node.name for node in rig.database.nodes)
 
 
-async def told(rig: TableRig, address: str, payload: bytes) -> Reply | QuorumReply | None:
+async def asked(rig: TableRig, address: str, payload: bytes) -> Reply | QuorumReply | None:
     """The answer; None if a request that may take its time had none."""
     try:
         answer = await rig.world.harness_ports("h").network.call(address, payload, 3.0)
@@ -149,7 +149,7 @@ def fuzz(seed: int, rounds: int) -> None:
             addresses = [rig.database.address(node.name) for node in rig.database.nodes]
             for address in addresses:
                 rig.world.harness_ports("h").network.notify(address, news)
-            replies = await asyncio.gather(*(told(rig, address, payload) for address in addresses))
+            replies = await asyncio.gather(*(asked(rig, address, payload) for address in addresses))
             assert all(reply is None or not isinstance(reply, ErrorReply) or reply.message for reply in replies), (
                 payload
             )

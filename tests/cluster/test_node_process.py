@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster.config import Knobs, NodeConfig, dump_config, load_config
+from cluster.config import NodeConfig, dump_config, load_config
+from cluster.knobs import Knobs
 from cluster.log import envelope, frames
 from cluster.log.node import NodeLog
 from cluster.node import next_incarnation, sole_process, tend_garbage
@@ -271,7 +272,7 @@ def test_a_damaged_disk_ends_the_process_with_1(tmp_path: Path) -> None:
 def test_a_log_of_another_format_version_is_refused_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harmed: int
 ) -> None:
-    """Also where the first bytes of the segment are damaged: a copy of the header is at the frame's end."""
+    """It is so where the first bytes of the segment are damaged: a copy of the header is at the frame's end."""
     with monkeypatch.context() as patch:
         patch.setattr(frames, "LOG_VERSION", 99)
         segment = begun(tmp_path)

@@ -7,11 +7,10 @@ from collections.abc import Awaitable, Callable, Collection
 
 import pytest
 
-from cluster.client import operating
-from cluster.config import Knobs
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import Layout
 from cluster.health.check import Problem
+from cluster.knobs import Knobs
 from cluster.tserver.metadata import TABLETS_DIRECTORY
 from cluster.wire.messages import WIRE_VERSION, Column
 from harness.errors import DefiniteError
@@ -19,6 +18,7 @@ from harness.ports.api import node_of
 from harness.ports.sim.link import LinkOptions
 from harness.ports.sim.world import World
 from harness.protocols import GroupStatus
+from tests.cluster import operating
 from tests.cluster.table_rig import TableRig, play
 
 
@@ -220,7 +220,7 @@ def test_a_quarantined_replica_is_replaced_by_the_masters() -> None:
 
 
 @pytest.mark.parametrize("voter", [True, False])
-def test_a_member_too_many_is_told_and_removed(voter: bool) -> None:
+def test_a_member_too_many_is_reported_and_removed(voter: bool) -> None:
     """An operator added one where masters had; there were four voters for good, and nothing told it."""
 
     async def scenario(rig: Moving) -> None:
@@ -232,12 +232,12 @@ def test_a_member_too_many_is_told_and_removed(voter: bool) -> None:
         await rig.change("tserver", "add-learner", free)
         if voter:
             await rig.change("tserver", "promote", free)
-        told = "has 4 replicas by the catalog" if voter else f"has the learners {free} beside enough voters"
+        reported = "has 4 replicas by the catalog" if voter else f"has the learners {free} beside enough voters"
         problems: tuple[Problem, ...] = ()
         for _ in range(10):
             problems += (await rig.database.look(0.0)).problems
             await asyncio.sleep(0.1)
-        assert any(told in problem.message for problem in problems), problems
+        assert any(reported in problem.message for problem in problems), problems
         after = await three(rig, group)
         assert leader in after and (voter or after == before)
         assert (await rig.database.look(5.0)).healthy

@@ -12,15 +12,14 @@ from hypothesis import strategies as st
 
 from cluster.client.client import ClusterClient
 from cluster.client.rows import TypedTable
-from cluster.config import Knobs
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import Layout
-from cluster.ranges import rows
-from cluster.ranges.commands import AlterSchema
+from cluster.knobs import Knobs
+from cluster.ranges import requests
+from cluster.ranges.tablet import AlterSchema
 from cluster.store.cells import Key, Span, Value
-from cluster.store.keys import encode_key
 from cluster.store.mvcc import LATEST, MvccStore, Version
-from cluster.store.schema import AddColumn, Column, DropColumn, RenameColumn, altered
+from cluster.store.schema import AddColumn, Column, DropColumn, RenameColumn, altered, encode_key
 from cluster.wire.messages import WIRE_VERSION, Cell, RequestId
 from cluster.wire.rows import ChangeRow, GetRow, RowChangeKind, ScanRows, TypedRowsReply
 from harness.cell_address import CellAddress
@@ -83,12 +82,12 @@ def test_rows_are_what_a_table_of_the_schema_in_force_would_hold(steps: list[Ste
         given_cells = () if kind == "delete" else tuple(cells.items())
         request = ChangeRow(RequestId(1, time, 0), "t", "table", 0, row, kind, given_cells, schema.version)  # type: ignore[arg-type]
         plain = {column.id: column for column in schema.columns if not column.key}
-        fault = rows.refusal(request, schema)
+        fault = requests.row_refusal(request, schema)
         if fault is not None:
             assert fault.definite and not fits_all(plain, kind, dict(given_cells))
             continue
         assert fits_all(plain, kind, dict(given_cells))
-        puts, done = rows.decide(request, state, time * 10)
+        puts, done = requests.decide_row(request, state, time * 10)
         assert done.applied == (kind == "upsert" or (row in model) == (kind != "insert"))
         for put in puts:
             state.store.write(put.key, time * 10, put.value)
@@ -119,10 +118,10 @@ def check(state: State, model: dict[bytes, dict[int, Value]]) -> None:
     plain = [column for column in state.schema_in_force.columns if not column.key]
     ids, version = tuple(column.id for column in plain), state.schema_in_force.version
     expected = [(row, tuple(model[row].get(each.id, each.default) for each in plain)) for row in sorted(model)]
-    found = rows.scan(ScanRows("t", "table", 0, b"", None, ids, version), state, LATEST)
+    found = requests.scan_rows(ScanRows("t", "table", 0, b"", None, ids, version), state, LATEST)
     assert isinstance(found, TypedRowsReply) and [(row.row, row.values) for row in found.rows] == expected
     for row, values in expected:
-        one = rows.get(GetRow("t", "table", 0, row, ids, version), state, LATEST)
+        one = requests.get_row(GetRow("t", "table", 0, row, ids, version), state, LATEST)
         assert isinstance(one, TypedRowsReply) and one.rows[0].values == values
 
 

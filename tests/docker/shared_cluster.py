@@ -8,10 +8,10 @@ from contextlib import suppress
 from itertools import count
 from typing import Any, Protocol, TypeVar
 
-from cluster.config import Knobs
 from cluster.deploy.database_ssh import SshDatabase
 from cluster.deploy.layout import Layout
 from cluster.deploy.readiness import leaders, ready_timeout_s
+from cluster.knobs import Knobs
 from harness.cell_address import CellAddress
 from harness.env.docker.environment import DockerEnvironment
 from harness.env.ssh import Conversation

@@ -8,9 +8,9 @@ from random import Random
 from fake_cluster import FakeDatabase, FakeEnvironment
 
 from assay.worlds import draw_world
-from cluster.config import Knobs
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.drawn_knobs import draw_knobs
+from cluster.knobs import Knobs
 from harness.env.sim import SimEnvironment
 from harness.ports.sim.world import World
 from nemesis.elections import Lonely, leader_returns, level, make_lonely

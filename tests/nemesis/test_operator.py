@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from cluster.config import Knobs
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import Layout
+from cluster.knobs import Knobs
 from cluster.wire.messages import WIRE_VERSION
 from harness.cell_address import CellAddress
 from harness.env.sim import SimEnvironment

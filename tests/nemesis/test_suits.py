@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from cluster.config import Knobs
 from cluster.deploy.database import failover_s
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import Layout
+from cluster.knobs import Knobs
 from harness.env.sim import SimEnvironment
 from harness.errors import UserError
 from harness.ports.sim.world import World

@@ -9,10 +9,10 @@ from random import Random
 import pytest
 from fake_cluster import FakeDatabase, FakeEnvironment
 
-from cluster.config import Knobs
 from cluster.deploy.catalog_ops import COLUMNS, REPLICATION_FACTOR
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import Layout
+from cluster.knobs import Knobs
 from cluster.wire.messages import CATALOG_GROUP, WIRE_VERSION
 from harness.env.sim import SimEnvironment
 from harness.ports.sim.world import World

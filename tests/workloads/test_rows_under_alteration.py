@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 import cluster.master.ddl as ddl
-import cluster.ranges.rows as rules
+import cluster.ranges.requests as rules
 from assay.campaign import try_seed
 from assay.options import RunOptions
 
@@ -24,14 +24,14 @@ def by_name(name: str) -> int:
 
 def cells_by_name(patch: Patch) -> None:
     """Cells lie under the names of columns: what is renamed is lost, what is added again is not empty."""
-    decide, value = rules.decide, rules._value
+    decide, value = rules.decide_row, rules._value
 
     def decided(change: Any, state: Any, timestamp: int) -> Any:
         puts, done = decide(change, state, timestamp)
         names = {column.id: by_name(column.name) for column in state.schema_in_force.columns}
         return tuple(replace(put, key=(*put.key[:2], names.get(put.key[2], put.key[2]))) for put in puts), done
 
-    patch.setattr(rules, "decide", decided)
+    patch.setattr(rules, "decide_row", decided)
     patch.setattr(rules, "_value", lambda column, key, *more: value(column, (*key[:2], by_name(column.name)), *more))
 
 
@@ -55,7 +55,7 @@ def no_defaults(patch: Patch) -> None:
 
 def erasures_leave_cells(patch: Patch) -> None:
     """Only the marker of a row that is erased goes: what it held is there again when the row is."""
-    decide = rules.decide
+    decide = rules.decide_row
 
     def decided(change: Any, state: Any, timestamp: int) -> Any:
         puts, done = decide(change, state, timestamp)
@@ -67,31 +67,31 @@ def erasures_leave_cells(patch: Patch) -> None:
         given = {each for each, _ in change.cells}
         return tuple(put for put in puts if put.key[2] == rules.MARKER or put.key[2] in given), done
 
-    patch.setattr(rules, "decide", upserted)
+    patch.setattr(rules, "decide_row", upserted)
 
 
 def erasures_leave_rows(patch: Patch) -> None:
     """Only the cells of a row that is erased go: the row is there still, and is found again by the next erasure."""
-    decide = rules.decide
+    decide = rules.decide_row
 
     def decided(change: Any, state: Any, timestamp: int) -> Any:
         puts, done = decide(change, state, timestamp)
         erased = change.kind == "delete"
         return tuple(put for put in puts if not erased or put.key[2] != rules.MARKER), done
 
-    patch.setattr(rules, "decide", decided)
+    patch.setattr(rules, "decide_row", decided)
 
 
 def pages_lose_their_last_row(patch: Patch) -> None:
     """A scan that goes on after a page begins one row too late."""
-    scan = rules.scan
+    scan = rules.scan_rows
 
     def scanned(read: Any, versions: Any, timestamp: int) -> Any:
         found = scan(read, versions, timestamp)
         full = getattr(found, "more", False) and len(found.rows) > 1
         return replace(found, rows=(*found.rows[:-2], found.rows[-1])) if full else found
 
-    patch.setattr(rules, "scan", scanned)
+    patch.setattr(rules, "scan_rows", scanned)
 
 
 PLANTS: dict[Callable[[Patch], None], set[str]] = {

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
-from cluster.config import Knobs
+from cluster.knobs import Knobs
 from cluster.log.envelope import CorruptLog
 from cluster.log.paced import Pace
 from cluster.log.snapshots import files_prefix

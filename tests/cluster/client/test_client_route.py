@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.client.route import Route
+from cluster.client.attempt import Route
 
 
 def test_it_sticks_with_the_first_until_that_fails() -> None:

@@ -12,7 +12,7 @@ from harness.ports.sim.world import World
 
 
 @pytest.mark.parametrize("mop", [read(1), write(1, 5), cas(1, None, 5)], ids=["read", "write", "cas"])
-def test_a_server_that_began_anew_on_a_node_is_told_as_the_node(mop: Mop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_began_anew_on_a_node_has_the_nodes_name(mop: Mop, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a wipe the history named servers, whom no list of nodes has: faults there hit nobody, as it seemed."""
 
     async def reads(*_: object) -> ServedRead:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from cluster.config import Knobs
 from cluster.deploy.drawn_knobs import KNOB_KEYS, MILD_AND_HARSH, NOT_DRAWN, SHARES, draw_knobs, knobs_of
+from cluster.knobs import Knobs
 from harness.errors import UserError
 from harness.ports.sim.worlds import Between, WorldKey
 

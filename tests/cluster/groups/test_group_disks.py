@@ -7,9 +7,9 @@ from collections import Counter
 import msgspec
 from test_group_sim import KNOBS, NAMES, VOTERS, Cluster, simulate
 
-from cluster.config import Knobs
 from cluster.groups.group import NotLeader
 from cluster.groups.waiters import Expired, Overloaded
+from cluster.knobs import Knobs
 from harness.ports.sim.disk import DiskOptions, SimDisk
 from harness.ports.sim.world import World
 

@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from cluster.config import Knobs
 from cluster.groups.group import Group, GroupSpec, NotLeader, OutcomeUnknown
 from cluster.groups.spec import MachineFailed
+from cluster.knobs import Knobs
 from cluster.log.node import NodeLog, Quarantined
-from cluster.log.parts import gathered
+from cluster.log.snapshots import gathered
 from cluster.raft.types import AppendEntries, Entry, InvariantBroken, Message, SoftState
-from cluster.store.digest import fingerprint
+from cluster.store.cells import fingerprint
 from cluster.wire.messages import Replica
 from cluster.wire.peers import PeerStreams
 from harness.ports.api import Disk, Peer, Ports
@@ -377,7 +377,7 @@ def test_a_leader_whose_disk_is_full_tries_every_voter_until_one_takes_over(cut_
         simulate(seed, scenario)
 
 
-def test_a_follower_told_to_truncate_what_is_committed_stops_and_tells_its_node() -> None:
+def test_a_follower_that_is_to_truncate_what_is_committed_stops_and_tells_its_node() -> None:
     """R1: it did so silently."""
 
     async def scenario(cluster: Cluster) -> None:

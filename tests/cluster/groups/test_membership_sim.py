@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from cluster.config import Knobs
 from cluster.deploy.database_sim import SimDatabase
+from cluster.knobs import Knobs
 from cluster.wire.messages import CATALOG_GROUP
 from harness.errors import IndefiniteError
 from harness.ports.api import node_of

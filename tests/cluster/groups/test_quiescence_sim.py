@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from bench.idle import NODES, Idle
-from cluster.config import Knobs
+from cluster.knobs import Knobs
 from cluster.wire.messages import GetStatus, StatusReply, decode_reply, encode
 from harness.ports.machines import ProcessState
 from harness.ports.sim.world import World

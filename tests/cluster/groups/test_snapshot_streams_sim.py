@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from test_group_sim import NAMES, VOTERS, Cluster, Recorder, simulate
 
-from cluster.config import Knobs
 from cluster.groups.applying import Applier
 from cluster.groups.group import Group
+from cluster.knobs import Knobs
 from cluster.log.replay import SnapshotRef
 from cluster.raft.types import ChangeKind, Member, Message, SnapshotChunk
 from harness.ports.failpoints import Arming

@@ -22,7 +22,7 @@ from cluster.master.records import (
     TabletRecord,
     TabletState,
 )
-from cluster.raft.configurations import configuration_entry
+from cluster.raft.log import configuration_entry
 from cluster.raft.types import ChangeKind, Configuration, Member, OpId
 from cluster.wire.messages import AlterTablet, CreateTablet, DeleteTablet, Partition
 from tests.cluster.master.catalog_records import COLUMNS, TABLE, VOTERS, tablet_record

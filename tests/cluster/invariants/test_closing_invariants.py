@@ -8,9 +8,8 @@ from watched_cluster import GROUP, Cluster, covered
 
 from cluster.invariants.closing import CLOSED_IN_LEASE, CLOSED_KEPT
 from cluster.observer import Observer
-from cluster.ranges.commands import Put, WriteBatch
-from cluster.ranges.lease import Lease
-from cluster.ranges.tablet import TabletMachine
+from cluster.ranges.lease_record import Lease
+from cluster.ranges.tablet import Put, TabletMachine, WriteBatch
 from cluster.store.hlc import ClockReading, Timestamp
 from cluster.wire.messages import RequestId
 from harness.protocols import Breach

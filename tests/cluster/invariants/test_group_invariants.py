@@ -11,7 +11,7 @@ from watched_cluster import GROUP, SECOND, VOTERS, Cluster, State, TestClock, Vi
 from cluster.invariants.durable import DurableLog
 from cluster.invariants.facts import Positions
 from cluster.raft.types import Entry, EntryKind, Role
-from cluster.ranges.lease import Lease
+from cluster.ranges.lease_record import Lease
 from cluster.ranges.tablet import TabletMachine
 from cluster.store.hlc import Hlc, Timestamp
 from harness.protocols import Breach

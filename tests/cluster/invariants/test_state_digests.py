@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 from cluster.groups.sessions import RegisterClient, SessionLimits, SessionRows, Sessions
 from cluster.master.catalog import CATALOG_FORMAT, Catalog, CatalogState, encode_batch
 from cluster.master.records import changed_table, new_table, new_tablet
-from cluster.ranges.commands import Put, WriteBatch
-from cluster.ranges.lease import AcquireLease, RenewLease
-from cluster.ranges.tablet import TabletMachine
-from cluster.store.digest import fingerprint
+from cluster.ranges.lease_record import AcquireLease, RenewLease
+from cluster.ranges.tablet import Put, TabletMachine, WriteBatch
+from cluster.store.cells import fingerprint
 from cluster.store.mvcc import MvccStore
 from cluster.wire.messages import Column, Partition, RequestId, encode
 from tests.cluster.frozen import frozen, restore, session_rows, sessions_of

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
-from cluster.config import Knobs
+from cluster.knobs import Knobs
 from cluster.log.node import NodeLog
 from cluster.log.replay import SnapshotRef
 from cluster.log.snapshots import pieces
@@ -83,8 +83,8 @@ class Machine:
         if name not in self.groups:
             self.groups.append(name)
         view = self.log.group(name)
-        told = self.durable[name] = []
-        view.attach(lambda batch: told.extend(item.sequence for item in batch), lambda full: None)
+        synced = self.durable[name] = []
+        view.attach(lambda batch: synced.extend(item.sequence for item in batch), lambda full: None)
         return view
 
     async def recovered(self, name: str) -> Recovered:

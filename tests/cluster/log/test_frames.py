@@ -117,7 +117,7 @@ def test_any_run_of_512_damaged_bytes_of_a_larger_frame_is_repaired(size: int) -
         assert isinstance(found.parts[-1], Frame) and found.parts[-1].repaired
 
 
-def test_damage_with_a_later_frame_behind_it_is_told_from_a_torn_tail() -> None:
+def test_damage_with_a_later_frame_behind_it_is_no_torn_tail() -> None:
     data, ends = log_of(*SYNCED, LAST)
     for start in range(ends[0], ends[1] - 100, 7):
         damaged = data[:start] + bytes(100) + data[start + 100 :]
@@ -147,7 +147,7 @@ def test_the_tail_of_a_sealed_segment_is_never_taken_for_torn() -> None:
 
 
 def test_stale_pages_of_another_segment_and_chosen_bytes_are_not_taken_for_frames() -> None:
-    """The same frame under another salt, or at another place, proves nothing."""
+    """A later frame under another salt, or at another place, proves nothing."""
     data, ends = log_of(*SYNCED)
     other = build(LAST, ends[1], SALT + 1)
     moved = build(LAST, ends[1], SALT)

@@ -31,6 +31,16 @@ def place_of(machine: Machine, name: str) -> tuple[str, int]:
     raise AssertionError(f"no entry of {name}")
 
 
+async def damaged(machine: Machine, name: str) -> str:
+    """Three groups, of which the entry of one is damaged widely in this segment; the node is dead."""
+    await three_groups(machine)
+    await machine.clock.sleep(0.3)
+    path, offset = place_of(machine, name)
+    machine.node.kill()
+    machine.damage(path, offset - 10, 500)
+    return path
+
+
 async def served(machine: Machine, *names: str) -> None:
     for name in names:
         found = await machine.stored(name)
@@ -57,11 +67,7 @@ def test_a_flipped_bit_anywhere_in_the_log_harms_nobody() -> None:
 
 def test_wide_damage_harms_the_group_that_it_hit_and_no_other() -> None:
     async def scenario(machine: Machine) -> None:
-        await three_groups(machine)
-        await machine.clock.sleep(0.3)
-        path, offset = place_of(machine, "b")
-        machine.node.kill()
-        machine.damage(path, offset - 10, 500)
+        await damaged(machine, "b")
         await machine.start()
         with pytest.raises(Quarantined, match="b: "):
             await machine.recovered("b")
@@ -93,11 +99,7 @@ def test_a_damaged_segment_is_named_once_and_so_is_its_copy(
 
 def test_a_quarantine_outlives_restarts_and_the_damaged_segment_goes() -> None:
     async def scenario(machine: Machine) -> None:
-        await three_groups(machine)
-        await machine.clock.sleep(0.3)
-        path, offset = place_of(machine, "b")
-        machine.node.kill()
-        machine.damage(path, offset - 10, 500)
+        path = await damaged(machine, "b")
         for _ in range(3):
             await machine.start()
             await served(machine, "a", "c")
@@ -113,11 +115,7 @@ def test_a_quarantine_outlives_restarts_and_the_damaged_segment_goes() -> None:
 
 def test_a_destroyed_quarantined_group_begins_afresh() -> None:
     async def scenario(machine: Machine) -> None:
-        await three_groups(machine)
-        await machine.clock.sleep(0.3)
-        path, offset = place_of(machine, "b")
-        machine.node.kill()
-        machine.damage(path, offset - 10, 500)
+        await damaged(machine, "b")
         await machine.start()
         await machine.log.destroy("b")
         assert (await machine.recovered("b")).fresh
@@ -130,11 +128,7 @@ def test_a_destroyed_quarantined_group_begins_afresh() -> None:
 
 def test_wide_damage_of_the_last_frame_is_damage_once_the_log_was_idle() -> None:
     async def scenario(machine: Machine) -> None:
-        await three_groups(machine)
-        await machine.clock.sleep(0.3)
-        path, offset = place_of(machine, "c")
-        machine.node.kill()
-        machine.damage(path, offset - 10, 500)
+        await damaged(machine, "c")
         await machine.start()
         with pytest.raises(Quarantined):
             await machine.recovered("c")

@@ -243,20 +243,20 @@ def test_a_full_disk_keeps_everything_waiting_and_tells_every_view() -> None:
         await machine.start()
         one, two = machine.group("one"), machine.group("two")
         await machine.write(one, entry(1, 1))
-        told: list[str] = []
+        calls: list[str] = []
         for view in (one, two):
             view.attach(
                 lambda batch, g=view.group: machine.durable[g].extend(item.sequence for item in batch),  # type: ignore[misc]
-                lambda full, g=view.group: told.append(f"{g} {full}"),
+                lambda full, g=view.group: calls.append(f"{g} {full}"),
             )  # type: ignore[misc]
         machine.disk.full = True
         sequence = machine.put(one, entry(2, 1))
         await machine.clock.sleep(0.2)
-        assert one.full and two.full and told == ["one True", "two True"]
+        assert one.full and two.full and calls == ["one True", "two True"]
         assert sequence not in machine.durable["one"]
         machine.disk.full = False
         await machine.until(lambda: sequence in machine.durable["one"])
-        assert not one.full and told[2:] == ["one False", "two False"]
+        assert not one.full and calls[2:] == ["one False", "two False"]
         await machine.restart()
         assert [each.index for each in (await machine.stored("one"))[2]] == [1, 2]
 

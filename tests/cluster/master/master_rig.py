@@ -7,9 +7,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from cluster.client.client import ClusterClient
-from cluster.config import Knobs, NodeConfig
+from cluster.config import NodeConfig
+from cluster.knobs import Knobs
 from cluster.master.master import Master
 from cluster.observer import UNOBSERVED
+from cluster.store.clock_guard import ClockLimits
 from cluster.store.node_clock import NodeClock
 from cluster.wire.messages import (
     CATALOG_GROUP,
@@ -233,7 +235,7 @@ class MasterRig:
 
 async def run_master(ports: Ports, config: NodeConfig) -> None:
     failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    clock = NodeClock(ports.clock, config.knobs.clock_limits, config.node_id)
+    clock = NodeClock(ports.clock, ClockLimits.of(config.knobs), config.node_id)
     master = Master(ports, config, failed.set_exception, UNOBSERVED, clock)
     await master.start()
     await ports.network.listen(config.listen, master.on_call, master.on_notify)

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from cluster.client.client import ClusterClient
-from cluster.config import Knobs
+from cluster.knobs import Knobs
 from cluster.master import contract
 from cluster.store.schema import AddColumn, AlterStep, Column, DropColumn, RenameColumn
 from cluster.wire.messages import AlterTable, AlterTableReply, DeleteTable, ErrorReply, RequestId

@@ -9,9 +9,9 @@ from random import Random
 import pytest
 
 from cluster.client.client import ClusterClient
-from cluster.config import Knobs
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import Layout
+from cluster.knobs import Knobs
 from cluster.store.cells import Value
 from cluster.store.schema import AddColumn, AlterStep, Column, DropColumn
 from cluster.wire.messages import WIRE_VERSION

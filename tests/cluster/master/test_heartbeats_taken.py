@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from cluster.config import Knobs
 from cluster.groups.waiters import OutcomeUnknown
+from cluster.knobs import Knobs
 from cluster.master.catalog import Catalog, encode_batch
 from cluster.master.heartbeats import heartbeat
 from cluster.master.manager import CatalogManager, Refusal

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from cluster.config import Knobs
 from cluster.groups.waiters import OutcomeUnknown
+from cluster.knobs import Knobs
 from cluster.master.background import create_request
 from cluster.master.caches import Caches
 from cluster.master.calls import MOST_IN_FLIGHT, ServerCall, ServerCalls
@@ -30,7 +30,7 @@ from cluster.master.records import (
 from cluster.master.replication import replication_calls
 from cluster.master.reports import LeaderHint, ReportedReplica
 from cluster.master.tservers import ServerMap
-from cluster.raft.configurations import FOUNDING_INDEX
+from cluster.raft.log import FOUNDING_INDEX
 from cluster.raft.types import ChangeKind, Configuration, Member
 from cluster.wire.messages import (
     AlterTablet,

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from cluster.client import operating
 from cluster.failpoints import MASTER
 from cluster.master.membership import Step, change_masters, next_step
 from cluster.raft.types import ChangeKind, Configuration, Member
@@ -16,6 +15,7 @@ from cluster.tserver.masters import MASTERS_FILE
 from cluster.wire.messages import ConfigurationReply
 from cluster.wire.operating import ChangeMasters
 from harness.errors import DefiniteError
+from tests.cluster import operating
 from tests.cluster.table_rig import TableRig, play
 
 M1, M2, M3, NEW = (Member(name, f"{name}:7051") for name in ("m1", "m2", "m3", "m2.new"))

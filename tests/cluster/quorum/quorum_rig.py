@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
-from cluster.config import Knobs
 from cluster.deploy.database import ReferenceDatabase
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import Layout
+from cluster.knobs import Knobs
 from cluster.quorum.client import QuorumClient, QuorumClientTable
 from cluster.quorum.keys import EVERYTHING, bucket_of, decode_key, encode_key, token_of
 from cluster.quorum.messages import (

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from cluster.config import Knobs
+from cluster.knobs import Knobs
 from cluster.quorum.messages import PageRead, QuorumRequest, ReadPartition, WritePartition, Written
 from cluster.quorum.mutation import PartitionMutation, encode_mutation
 from cluster.quorum.requests import MOST_AHEAD_NS, MOST_BYTES

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from cluster.config import Knobs
 from cluster.failpoints import QUORUM_POINTS
+from cluster.knobs import Knobs
 from cluster.quorum.messages import PageRead, ReadPartition, RepairTable, Written
 from cluster.quorum.slices import Slice, visible_rows
 from cluster.wire.messages import ErrorReply

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from cluster.config import Knobs
+from cluster.knobs import Knobs
 from cluster.observer import UNOBSERVED
 from cluster.quorum.calls import ReplicaCalls
 from cluster.quorum.deletions import Deletion

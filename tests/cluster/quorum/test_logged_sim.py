@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from test_tears import OLD, seen, write_to_one
 
-from cluster.config import Knobs
 from cluster.failpoints import QUORUM_POINTS
+from cluster.knobs import Knobs
 from cluster.quorum.ids import MutationId
 from cluster.quorum.messages import (
     ANY_EPOCH,

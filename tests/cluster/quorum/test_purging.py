@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from cluster.config import Knobs
+from cluster.knobs import Knobs
 from cluster.observer import Observer
 from cluster.quorum.deletions import Deletion
 from cluster.quorum.fence import NS_PER_MS, Fence, Gate, purgeable_below, too_old

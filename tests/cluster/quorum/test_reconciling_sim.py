@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from cluster.config import Knobs
+from cluster.knobs import Knobs
 from cluster.quorum.ids import MutationId
 from cluster.quorum.messages import (
     AskLowBound,

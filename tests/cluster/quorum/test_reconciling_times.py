@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from cluster.config import Knobs
+from cluster.knobs import Knobs
 from cluster.quorum.calls import ReplicaCalls, Unanswered
 from cluster.quorum.messages import AskLowBound, BoundTold, QuorumReply, RaiseFenceTo, ReplicaRequest
 from cluster.quorum.reconciliation import Abandoned, Reconciled

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from cluster.config import Knobs
+from cluster.knobs import Knobs
 from cluster.log.view import Quarantined
 from cluster.quorum.calls import ReplicaCalls
 from cluster.quorum.client import repair_table

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.config import Knobs
 from cluster.invariants.reconciled import COLLECTED, IDS, SUMMARIES
+from cluster.knobs import Knobs
 from cluster.quorum.ids import LOWEST_TIME, IdTimes
 from cluster.quorum.messages import ReadSnapshot, SnapshotRead, Written
 from cluster.quorum.mutation_log import MutationLog

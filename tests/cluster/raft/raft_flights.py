@@ -38,7 +38,7 @@ class Beat:
 
 @dataclass(frozen=True, order=True)
 class Flight:
-    """A message under way, sent in the life `epoch` of its sender after so many withdrawals."""
+    """A message under way, sent in the life `epoch` of its sender after its withdrawals up to then."""
 
     due_ns: int
     number: int

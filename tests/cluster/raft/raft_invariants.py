@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cluster.raft.configurations import configuration_of
 from cluster.raft.core import Raft
+from cluster.raft.log import configuration_of
 from cluster.raft.types import Configuration, Entry, EntryKind, Role
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Invariants:
         self._configuration: Configuration | None = None
         self._extended: dict[int, int] = {}
         self._used: dict[int, int] = {}
-        self.extensions_told = 0
+        self.extensions_reported = 0
 
     def forget(self, name: str) -> None:
         """A node crashed: what it had seen in memory is gone."""
@@ -78,7 +78,7 @@ class Invariants:
         told = raft.earlier_until
         for term, used in self._used.items():
             if term < raft.term and told is not None:
-                self.extensions_told += 1
+                self.extensions_reported += 1
                 if told < used:
                     self.broken(
                         "extended lease", f"{name} may begin at {told}, the lease of term {term} ends at {used}"

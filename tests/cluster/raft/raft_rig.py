@@ -20,8 +20,8 @@ from raft_invariants import Invariants
 from raft_streams import MemoryStreams, Snapshot
 from raft_transcript import describe, describe_configuration, describe_entry, describe_persist
 
-from cluster.raft.configurations import bootstrap, configuration_of
 from cluster.raft.core import Raft, RaftConfig
+from cluster.raft.log import bootstrap, configuration_of
 from cluster.raft.snapshots import StreamOptions
 from cluster.raft.types import (
     ChangeKind,

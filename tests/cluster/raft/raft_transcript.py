@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster.raft.configurations import configuration_of
+from cluster.raft.log import configuration_of
 from cluster.raft.types import Configuration, Entry, EntryKind, Message, Persist, SnapshotChunk
 
 

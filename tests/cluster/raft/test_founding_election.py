@@ -6,10 +6,10 @@ from collections import Counter
 from dataclasses import replace
 from random import Random
 
-from cluster.config import Knobs
 from cluster.groups.spec import GroupSpec, first_to_stand, recovered_raft
+from cluster.knobs import Knobs
 from cluster.log.view import Recovered
-from cluster.raft.configurations import bootstrap
+from cluster.raft.log import bootstrap
 from cluster.raft.types import Member, PreVote, Tick
 from cluster.wire.messages import Replica
 from harness.ports.sim.world import World

@@ -301,20 +301,20 @@ def test_a_leader_that_is_heard_and_hears_nobody_tells_an_age_that_grows() -> No
     rig.propose("a", b"x")
     rig.run(300)
 
-    def told() -> tuple[int, int] | None:
+    def as_of() -> tuple[int, int] | None:
         return rig.raft("a").committed_as_of(rig.nodes["a"].clock_ns(rig.now_ns))
 
-    known = told()
+    known = as_of()
     assert known is not None and known[0] == rig.raft("a").commit_index and known[1] < 150 * MS
     assert rig.raft("b").committed_as_of(rig.now_ns) is None, "only a leader can tell"
     for name in ("b", "c"):
         rig.cut(name, "a")
     rig.run(1_000)
-    grown = told()
+    grown = as_of()
     assert rig.raft("a").role is Role.LEADER and rig.raft("b").leader == "a"
     assert grown is not None and grown[0] == known[0] and grown[1] >= 900 * MS
     rig.run(4_000)
-    assert told() is None
+    assert as_of() is None
 
 
 def asked_by(rig: RaftRig, name: str, seconds: int) -> int:

@@ -219,7 +219,7 @@ def test_a_silent_leader_has_its_lease_extended_by_what_all_members_promise() ->
 
 
 @pytest.mark.parametrize("speaks", [False, True])
-def test_whoever_is_elected_next_is_told_of_the_promises_after_the_silence_too(speaks: bool) -> None:
+def test_whoever_is_elected_next_knows_of_the_promises_after_the_silence_too(speaks: bool) -> None:
     rig = silent_group()
     rig.run(500)
     until = rig.raft("a").lease_extension
@@ -228,8 +228,8 @@ def test_whoever_is_elected_next_is_told_of_the_promises_after_the_silence_too(s
         rig.run(20)
     rig.crash("a")
     assert rig.run_until(lambda: any(rig.raft(name).role is Role.LEADER for name in "bc"), 2_000)
-    told = rig.raft(rig.leader()).earlier_until
-    assert told is not None and until <= told <= until + LEASE_NS
+    earlier = rig.raft(rig.leader()).earlier_until
+    assert earlier is not None and until <= earlier <= until + LEASE_NS
 
 
 def test_a_group_of_one_voter_has_nobody_to_promise_anything() -> None:
@@ -251,8 +251,8 @@ def test_voters_that_have_restarted_tell_of_all_that_they_may_have_promised_or_t
         rig.start(name)
     rig.run(600)
     rig.elect("c")
-    told = rig.raft("c").earlier_until
-    assert told is None if cant_tell else told is not None and told >= until
+    earlier = rig.raft("c").earlier_until
+    assert earlier is None if cant_tell else earlier is not None and earlier >= until
 
 
 class NeverProven:

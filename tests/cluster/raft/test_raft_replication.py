@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from cluster.raft.core import Raft, RaftConfig
+from cluster.raft.leader import STEP_BYTES
 from cluster.raft.log import Log
 from cluster.raft.progress import NEVER_NS
-from cluster.raft.replication import STEP_BYTES
 from cluster.raft.types import (
     AppendEntries,
     AppendReply,
@@ -177,7 +177,7 @@ def test_a_refusal_makes_the_leader_probe_past_the_conflicting_term() -> None:
 
 
 def test_a_follower_acknowledges_when_durable_and_only_what_is_durable() -> None:
-    """§3.8."""
+    """Nothing leaves before what it states is durable (§3.8)."""
     raft = node()
     append = AppendEntries("b", "a", 1, 0, 0, (entry(1, 1), entry(2, 1)), 0, 7, 3)
     first = raft.step(Receive(append), 0)
@@ -221,7 +221,7 @@ def test_old_entries_that_agree_truncate_nothing() -> None:
     assert len(ready.apply) == 1
 
 
-def test_a_follower_told_to_truncate_what_is_committed_stops() -> None:
+def test_a_follower_that_is_to_truncate_what_is_committed_stops() -> None:
     """§3.6.3: every later leader holds what is committed; here someone has lost it, and silence would spread that."""
     raft = node((entry(1, 1), entry(2, 1), entry(3, 1)))
     raft.step(Receive(AppendEntries("b", "a", 1, 3, 1, (), 2, 0, 0)), 0)

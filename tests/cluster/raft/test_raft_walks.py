@@ -58,19 +58,19 @@ def test_random_walks_fall_silent_and_speak_again() -> None:
 
 
 def test_random_walks_extend_leases_and_tell_of_it() -> None:
-    told = 0
+    extended = 0
     for seed in WORKING:
         walk = Walk(3, seed, **QUIET)
         walk.run(1_500)
-        told += walk.rig.invariants.extensions_told
-    assert told > 100
+        extended += walk.rig.invariants.extensions_reported
+    assert extended > 100
 
 
 @pytest.mark.parametrize("forgets", ["promised", "promised_ever"])
 def test_random_walks_find_voters_that_forget_what_they_promised(monkeypatch: pytest.MonkeyPatch, forgets: str) -> None:
     """When their silence ends, or when they start anew."""
-    told = quiescence.promised if forgets == "promised_ever" else lambda state: state.extended_until
-    monkeypatch.setattr(quiescence, forgets, told)
+    mutant = quiescence.promised if forgets == "promised_ever" else lambda state: state.extended_until
+    monkeypatch.setattr(quiescence, forgets, mutant)
     found = found_within(range(20), **QUIET)
     assert any("extended lease" in violation for violation in found), found
 

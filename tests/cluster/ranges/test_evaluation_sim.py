@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cluster.config import Knobs
+from cluster.knobs import Knobs
 from cluster.wire.messages import (
     Cell,
     CompareAndSet,
@@ -61,7 +61,7 @@ def slow_followers(servers: TserverRig, leader: str, extra_ns: int) -> None:
 
 
 def rest_at(servers: TserverRig, leader: str, point: str, seconds: Callable[[int], float]) -> None:
-    """Evaluations wait at a point, the n-th of them for so many seconds."""
+    """Evaluations wait at a point, the n-th of them for the n-th number of seconds."""
     passed: list[int] = []
 
     def wait(_: str) -> Coroutine[Any, Any, None]:
@@ -181,7 +181,7 @@ def test_with_the_flaw_no_timestamp_cache_it_does_not() -> None:
     simulate(5, scenario, flaws=("no-timestamp-cache",))
 
 
-def test_a_write_below_what_is_closed_is_pushed_above_it_and_told_so() -> None:
+def test_a_write_below_what_is_closed_is_pushed_above_it_and_hears_of_it() -> None:
     async def scenario(servers: TserverRig, leader: str) -> None:
         first = timestamp(await servers.call(leader, write(servers, 1, 1)))
         for number in range(20):

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.config import Knobs
-from cluster.ranges.holding import Holding
-from cluster.ranges.lease_ends import NodeLeaseEnds, latest_end
+from cluster.knobs import Knobs
+from cluster.ranges.lease import Holding, NodeLeaseEnds, latest_end
 
 MS = 1_000_000
 KNOBS = Knobs(tablet_lease_ms=900, support_ms=700, max_clock_offset_ms=500)
@@ -72,15 +71,15 @@ def test_nothing_that_was_promised_before_a_restart_is_above_what_is_said_after_
     assert latest_end(clock, KNOBS) >= until
 
 
-@pytest.mark.parametrize("told", [None, 123])
-def test_a_leader_whose_voters_cant_tell_waits_for_the_longest_that_there_may_be(told: int | None) -> None:
+@pytest.mark.parametrize("earlier", [None, 123])
+def test_a_leader_whose_voters_cant_tell_waits_for_the_longest_that_there_may_be(earlier: int | None) -> None:
     clock: Any = Wall(1_000)
     holding: Any = SimpleNamespace(_clock=clock, _knobs=KNOBS, _flaws=frozenset(), _guessed=(0, 0), _used=0)
-    group: Any = SimpleNamespace(term=3, ends=SimpleNamespace(earlier_until=told))
+    group: Any = SimpleNamespace(term=3, ends=SimpleNamespace(earlier_until=earlier))
     found = [Holding._earlier_until(holding, group)]
     clock.now_ns = 70_000
     found.append(Holding._earlier_until(holding, group))
-    assert found == [told or 1_000 + SUPPORT_NS + 2 * OFFSET_NS] * 2, (
+    assert found == [earlier or 1_000 + SUPPORT_NS + 2 * OFFSET_NS] * 2, (
         "guessed once in a term, or it would never be over"
     )
     holding._flaws = frozenset({"support-not-waited-out"})
@@ -92,7 +91,7 @@ def test_what_was_used_since_counts_where_a_voter_could_not_tell() -> None:
     group: Any = SimpleNamespace(term=3, ends=SimpleNamespace(earlier_until=None, lease_extension=0))
     clock: Any = Wall(1_000)
     holding: Any = SimpleNamespace(_clock=clock, _knobs=KNOBS, _flaws=frozenset(), _guessed=(0, 0), _used=0)
-    holding._group, holding.on_extended = group, lambda *told: None
+    holding._group, holding.on_extended = group, lambda *_: None
     guessed = Holding._earlier_until(holding, group)
     group.ends.lease_extension = guessed + 5
     assert Holding._earlier_until(holding, group) == guessed, "or a leader that falls silent would wait for ever"

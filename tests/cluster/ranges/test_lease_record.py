@@ -7,8 +7,17 @@ from types import SimpleNamespace
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cluster.ranges.holding import Holding
-from cluster.ranges.lease import AcquireLease, HandOverLease, Lease, RenewLease, acquired, binds, extended, handed_over
+from cluster.ranges.lease import Holding
+from cluster.ranges.lease_record import (
+    AcquireLease,
+    HandOverLease,
+    Lease,
+    RenewLease,
+    acquired,
+    binds,
+    extended,
+    handed_over,
+)
 from cluster.store.hlc import LOGICAL_BITS, ClockReading, Hlc, Timestamp, as_timestamp, physical
 
 TICK = 1 << LOGICAL_BITS

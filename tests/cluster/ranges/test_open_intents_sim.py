@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from cluster.config import Knobs
-from cluster.ranges.rows import MARKER
+from cluster.knobs import Knobs
+from cluster.ranges.requests import MARKER
 from cluster.ranges.tablet import TabletMachine
 from cluster.store.cells import Key, Value
 from cluster.store.intents import Intent
-from cluster.store.keys import encode_key
-from cluster.store.schema import Column
+from cluster.store.schema import Column, encode_key
 from cluster.wire.messages import (
     Cell,
     CompareAndSet,

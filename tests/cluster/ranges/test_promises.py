@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.groups.sessions import RegisterClient, SessionLimits
-from cluster.ranges.commands import Put, WriteBatch, decode_command
-from cluster.ranges.lease import AcquireLease, HandOverLease, Lease, RenewLease
+from cluster.ranges.lease_record import AcquireLease, HandOverLease, Lease, RenewLease
 from cluster.ranges.promises import InFlight, Promises
-from cluster.ranges.tablet import TabletMachine
+from cluster.ranges.tablet import Put, TabletMachine, WriteBatch, decode_command
 from cluster.store.cells import Key, Value, point
 from cluster.store.hlc import Hlc, Timestamp
 from cluster.store.mvcc import LATEST

@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.groups.sessions import SESSION_ENDED, RegisterClient, SessionLimits
-from cluster.ranges.commands import AlterSchema, Put, WriteBatch
-from cluster.ranges.lease import AcquireLease, HandOverLease, Lease, RenewLease
-from cluster.ranges.tablet import TabletMachine
+from cluster.ranges.lease_record import AcquireLease, HandOverLease, Lease, RenewLease
+from cluster.ranges.tablet import AlterSchema, Put, TabletMachine, WriteBatch
 from cluster.store.cells import Key, Value
 from cluster.store.hlc import ClockReading, Timestamp
 from cluster.store.intents import Intent, OpenIntent

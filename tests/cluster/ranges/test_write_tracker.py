@@ -5,7 +5,7 @@ from heapq import heappop, heappush
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.ranges.tracker import Bucket, BucketTracker
+from cluster.ranges.promises import Bucket, BucketTracker
 
 
 class Tracked:

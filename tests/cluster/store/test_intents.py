@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from cluster.store.cells import Key, point, rows
 from cluster.store.intents import Intent, IntentRow, OpenIntent
-from cluster.store.local_times import LocalTimeRow
-from cluster.store.mvcc import LATEST, MvccStore, NotNewest
+from cluster.store.mvcc import LATEST, LocalTimeRow, MvccStore, NotNewest
 from tests.cluster.frozen import store_of, store_rows
 
 KEYS: list[Key] = [(0, 0, 0), (0, 1, -1), (0, 1, 1), (7, 0, 2)]
@@ -39,7 +38,7 @@ def laid(transaction: str = "t", timestamp: int = 10, value: int = 7, key: Key =
 def all_of(store: MvccStore) -> tuple[object, ...]:
     """What a snapshot holds of it."""
     frozen = store.freeze()
-    beside = [row for row, _ in frozen.local_times.rows()], [row for row, _ in frozen.intents.rows()]
+    beside = [row for row, _ in frozen.local_times], [row for row, _ in frozen.intents]
     return store.threshold, store_rows(store), *map(sorted, beside)  # type: ignore[type-var]
 
 
@@ -47,9 +46,9 @@ def copied(store: MvccStore) -> MvccStore:
     """The store as a snapshot of it brings it back."""
     frozen = store.freeze()
     copy = store_of([row for row, _ in frozen.rows(1)], store.threshold)
-    for time in msgspec.msgpack.decode(encoded([row for row, _ in frozen.local_times.rows()]), type=list[LocalTimeRow]):
+    for time in msgspec.msgpack.decode(encoded([row for row, _ in frozen.local_times]), type=list[LocalTimeRow]):
         copy.restore_local_time(time)
-    for intent in msgspec.msgpack.decode(encoded([row for row, _ in frozen.intents.rows()]), type=list[IntentRow]):
+    for intent in msgspec.msgpack.decode(encoded([row for row, _ in frozen.intents]), type=list[IntentRow]):
         copy.restore_intent(intent)
     return copy
 
@@ -135,11 +134,11 @@ def test_a_local_time_is_kept_only_below_the_versions_timestamp() -> None:
     for timestamp, written_at in ((10, 4), (20, 20), (30, 31)):
         store.write(KEY, timestamp, timestamp, written_at)
     assert [store.written_at(KEY, timestamp) for timestamp in (10, 20, 30)] == [4, 20, 30]
-    assert [row for row, _ in store.freeze().local_times.rows()] == [(KEY, 10, 4)]
+    assert [row for row, _ in store.freeze().local_times] == [(KEY, 10, 4)]
     store.raise_threshold(25)
     store.write(KEY, 40, 40)
     assert store.written_at(KEY, 10) == 10, "the version is collected, and its time with it"
-    assert [row for row, _ in store.freeze().local_times.rows()] == []
+    assert [row for row, _ in store.freeze().local_times] == []
 
 
 def test_a_version_of_an_intent_was_written_when_the_intent_was_laid() -> None:
@@ -176,8 +175,8 @@ def test_a_snapshot_holds_intents_and_local_times_and_the_digest_is_of_them(
         if number == cut:
             frozen, expected = store.freeze(), after
     if cut < len(steps):
-        assert sorted(row for row, _ in frozen.intents.rows()) == expected[3]
-        assert sorted(row for row, _ in frozen.local_times.rows()) == expected[2]
+        assert sorted(row for row, _ in frozen.intents) == expected[3]
+        assert sorted(row for row, _ in frozen.local_times) == expected[2]
 
 
 @settings(deadline=None)

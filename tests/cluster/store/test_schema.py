@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.store.cells import Value
-from cluster.store.keys import after, bucket_of, decode_key, encode_key, encode_prefix
 from cluster.store.schema import (
     KEY_TYPES,
     MAX_COLUMNS,
@@ -21,8 +20,13 @@ from cluster.store.schema import (
     DropColumn,
     InvalidSchema,
     RenameColumn,
+    after,
     altered,
+    bucket_of,
     check_schema,
+    decode_key,
+    encode_key,
+    encode_prefix,
     fits,
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from cluster.config import Knobs
+from cluster.knobs import Knobs
 from cluster.raft.types import ChangeKind
 from cluster.wire.messages import (
     ChangeReplicas,

@@ -6,8 +6,10 @@ import asyncio
 
 import pytest
 
-from cluster.config import Knobs, NodeConfig
+from cluster.config import NodeConfig
+from cluster.knobs import Knobs
 from cluster.node import run_node
+from cluster.store.clock_guard import ClockLimits
 from cluster.store.node_clock import NodeClock
 from cluster.wire.clocked import ClockedNetwork
 from cluster.wire.identity import ForeignDisk
@@ -256,7 +258,7 @@ def test_every_master_hears_of_every_change_once_and_a_new_leader_of_everything(
         servers.masters = tuple(Replica(name, f"{name}:7051") for name in masters)
         for name, master in masters.items():
             ports = servers.world.harness_ports(name)
-            network = ClockedNetwork(ports.network, NodeClock(ports.clock, Knobs().clock_limits, name))
+            network = ClockedNetwork(ports.network, NodeClock(ports.clock, ClockLimits.of(Knobs()), name))
             await network.listen(f"{name}:7051", master.on_call, lambda peer, payload: None)
         masters["m1"].leader_term = 1
         await servers.created()

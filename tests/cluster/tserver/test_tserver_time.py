@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.config import Knobs
+from cluster.knobs import Knobs
 from cluster.wire.messages import Done, ErrorReply, ReadCell, ReadReply, Reply, WriteCell
 from tests.cluster.tserver.tserver_rig import NAMES, SECOND, TserverRig, simulate
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from cluster.config import Knobs, NodeConfig
+from cluster.config import NodeConfig
 from cluster.deploy.database_sim import format_machine
+from cluster.knobs import Knobs
 from cluster.node import run_node
 from cluster.wire.messages import (
     CompareAndSet,

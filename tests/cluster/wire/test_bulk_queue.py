@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.wire.bulk import BulkQueue
+from cluster.wire.peers import BulkQueue
 
 MS = 1_000_000
 SECOND = 1_000 * MS

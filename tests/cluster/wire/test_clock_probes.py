@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cluster.config import Knobs
+from cluster.knobs import Knobs
+from cluster.store.clock_guard import ClockLimits
 from cluster.store.node_clock import NodeClock
-from cluster.wire.clock_probes import ClockProbes
+from cluster.wire.clocked import ClockProbes
 from harness.ports.sim.world import World
 
 
@@ -21,7 +22,7 @@ def test_only_a_new_peer_has_all_of_them_counted_again() -> None:
             counted.append(len(known))
             return tuple(known)
 
-        clock = NodeClock(ports.clock, Knobs().clock_limits)
+        clock = NodeClock(ports.clock, ClockLimits.of(Knobs()))
         probes = ClockProbes(ports, clock, 1_000, peers)
 
         async def main() -> None:

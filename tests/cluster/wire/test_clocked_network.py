@@ -130,14 +130,14 @@ def test_a_fenced_clock_stands_still_and_its_messages_are_taken() -> None:
     play(scenario)
 
 
-def test_whoever_is_fenced_or_freed_is_told() -> None:
+def test_whoever_is_fenced_or_freed_is_called() -> None:
     async def scenario(nodes: Nodes) -> None:
-        told: list[ClockFence | None] = []
+        fences: list[ClockFence | None] = []
         clock = nodes.clocks["a"]
-        clock.on_fence(lambda: told.append(clock.fenced))
+        clock.on_fence(lambda: fences.append(clock.fenced))
         for seconds in (5.0, 0.0):
             nodes.set_clock("a", seconds)
             clock.reading()
-        assert told == [ClockFence.JUMPED, None]
+        assert fences == [ClockFence.JUMPED, None]
 
     play(scenario)

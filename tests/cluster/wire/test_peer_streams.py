@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from cluster.config import Knobs
+from cluster.knobs import Knobs
 from cluster.raft.types import AppendEntries, AppendReply, Entry, EntryKind, Message, RequestVote
 from cluster.wire.messages import Replica, decode_envelope
 from cluster.wire.peers import Arrivals, Followers, PeerStreams, presence

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from cluster.config import Knobs
+from cluster.knobs import Knobs
 from cluster.log.node import NodeLog
 from cluster.quorum.keys import KeyBytes
 from cluster.quorum.partition_store import Purgeable, keep_all

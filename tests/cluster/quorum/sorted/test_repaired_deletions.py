@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from sorted_stores import KNOBS, StoreMachine
 
-from cluster.config import Knobs
+from cluster.knobs import Knobs
 from cluster.quorum.calls import ReplicaCalls
 from cluster.quorum.deletions import Deletion
 from cluster.quorum.keys import TOKENS, KeyBytes, encode_key

@@ -134,10 +134,12 @@ def send_appends(state: State, peer: NodeId, progress: Progress, now_ns: int) ->
         send_snapshot(state, peer, progress)
         return
     if progress.mode is Mode.PROBE:
+        # Where the logs agree is not known: one batch goes out, and its answer says where to go on.
         progress.paused = True
         entries = log.batch(progress.next, config.max_batch_entries, config.max_batch_bytes)
         send_batch(state, peer, progress.next, entries, now_ns)
         return
+    # Optimistic: `next` moves on before the answers come, and goes back where one is a refusal.
     room = STEP_BYTES
     while progress.next <= log.last_index and len(progress.inflight) < config.max_inflight and room > 0:
         entries = log.batch(progress.next, config.max_batch_entries, config.max_batch_bytes)
@@ -204,6 +206,7 @@ def on_append_reply(state: State, message: AppendReply, now_ns: int) -> None:
         if state.quiet is not None:
             quiescence.on_answer(state, message)
     elif not progress.refusal_is_stale(message.match):
+        # The follower hints at its last entry whose term may agree; the own log has no such term above `agreed`.
         agreed = state.log.last_index_at_or_below(message.hint_index, message.hint_term)
         progress.probe(max(1, min(message.match, agreed + 1)))
         send_appends(state, message.source, progress, now_ns)
@@ -221,6 +224,7 @@ def follower_progress(state: State, source: NodeId, term: int, now_ns: int) -> P
 def note_contact(state: State, progress: Progress, sent_ns: int, read_round: int, now_ns: int) -> None:
     """Count an echo for lease and read rounds, if this incarnation sent it in this leadership."""
     if sent_ns > progress.acked_ns and state.elected_ns <= sent_ns <= now_ns:
+        # The promise began when the voter answered, at `sent_ns` or later: counted from there the lease errs safely.
         progress.acked_ns = sent_ns
         if sent_ns > state.quorum_acked_ns:
             acked = [each.acked_ns for each in state.voter_progress]
@@ -254,10 +258,13 @@ def own_match(state: State) -> int:
 
 def advance_commit(state: State, now_ns: int) -> None:
     """Commit what a quorum holds, if it is of this term; earlier terms' entries follow with it (§3.6.2)."""
+    # Figure 3.1: "If there exists an N such that N > commitIndex, a majority of matchIndex[i] >= N, and log[N].term ==
+    # currentTerm: set commitIndex = N". The highest such N is enough: every lower one is committed with it.
     matches = [progress.match for progress in state.voter_progress]
     index = quorum_value(state, own_match(state), matches)
     if index <= state.commit_index:
         return
+    # An entry of an earlier term that a majority holds may still be overwritten by a later leader (figure 3.7).
     if state.log.term(index) != state.term and "raft-commit-old-term" not in state.config.flaws:
         return
     state.commit_index = index

@@ -1,49 +1,38 @@
-"""Typed rows: what a change or read of them touches, what is wrong with it, and what it comes to. Pure.
+"""What a request of a table's rows touches, what is wrong with it, and what it comes to on a state (G2). Pure.
 
-A row is there if its marker is, a cell of its own. Every change of a row writes the marker, so that the marker stands
-for the row: latches, timestamp cache and newest versions need look at nothing else. Which cells a change writes is
-decided by the schema in force when it is evaluated: a row that is inserted then gets a cell for every column that has a
-default. A cell that was never written belongs to a row older than its column, and reads the column's default.
+A typed row is there if its marker is, a cell of its own. Every change of a row writes the marker, so that the marker
+stands for the row: latches, timestamp cache and newest versions need look at nothing else. Which cells a change writes
+is decided by the schema in force when it is evaluated: a row that is inserted then gets a cell for every column that
+has a default. A cell that was never written belongs to a row older than its column, and reads the column's default.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import TypeAlias
 
-from cluster.ranges.commands import AlterSchema, Put
-from cluster.store.cells import Key, Span, Value
-from cluster.store.keys import decode_key
-from cluster.store.mvcc import Version
-from cluster.store.schema import Column, InvalidSchema, fits
-from cluster.wire.messages import Done, ErrorReply
+from cluster.ranges.tablet import AlterSchema, Put, TabletMachine
+from cluster.store.cells import Key, Span, Value, is_value, point, rows, same_value
+from cluster.store.schema import Column, InvalidSchema, decode_key, fits
+from cluster.wire.messages import (
+    Cell,
+    CompareAndSet,
+    Done,
+    ErrorReply,
+    ReadCell,
+    ReadReply,
+    ReadRows,
+    RowsReply,
+    WriteCell,
+    WriteCells,
+)
 from cluster.wire.rows import ChangeRow, GetRow, ScanRows, TypedRow, TypedRowsReply
+
+Change: TypeAlias = WriteCell | WriteCells | CompareAndSet | ChangeRow
+Read: TypeAlias = ReadCell | ReadRows | GetRow | ScanRows
 
 MARKER = -1
 """The marker's column."""
-
-
-class RowState(Protocol):
-    """The part of a range's state that changes of rows are decided on."""
-
-    @property
-    def schema_in_force(self) -> AlterSchema: ...
-
-    def read(self, key: Key) -> Version | None:
-        """The newest version of a cell."""
-
-
-class RowVersions(Protocol):
-    """The part of a range's state that reads of rows look at."""
-
-    @property
-    def schema_in_force(self) -> AlterSchema: ...
-
-    def read(self, key: Key, as_of: int) -> Version | None:
-        """The version of a cell in force at `as_of`."""
-
-    def scan(self, span: Span, as_of: int) -> list[tuple[Key, Version]]:
-        """The cells of a span in force at `as_of`, in order."""
 
 
 def marker_of(request: ChangeRow | GetRow) -> Key:
@@ -59,7 +48,83 @@ def scanned(scan: ScanRows) -> Span:
 # ---- changes ----
 
 
-def refusal(change: ChangeRow, schema: AlterSchema) -> ErrorReply | None:
+def problem(puts: tuple[Put, ...]) -> str | None:
+    """Why a change that writes these can't be carried out on any state; None if it can."""
+    if not puts:
+        return "a change has to write something"
+    for put in puts:
+        if not is_value(put.value):
+            return "a value must be null, a boolean, a number, text or bytes"
+    if len(puts) > 1 and len(dict.fromkeys(put.key for put in puts)) < len(puts):
+        return "a cell can't be written twice by one change"
+    return None
+
+
+def puts_of(change: Change) -> tuple[Put, ...]:
+    """What it writes, if it writes; of a typed row its marker, which stands for all."""
+    partition = change.partition
+    if type(change) is WriteCells:
+        return tuple(Put((partition, cell.row, cell.column), cell.value) for cell in change.cells)
+    if type(change) is ChangeRow:
+        return (Put(marker_of(change), True),)
+    return (Put((partition, change.row, change.column), change.value),)
+
+
+def points_of(puts: tuple[Put, ...]) -> tuple[Span, ...]:
+    """What a change that writes these touches."""
+    return tuple([point(put.key) for put in puts])
+
+
+def decide(change: Change, puts: tuple[Put, ...], state: TabletMachine, timestamp: int) -> tuple[tuple[Put, ...], Done]:
+    """Which of its `puts` it writes on this state at `timestamp`, all or none, and its answer."""
+    if type(change) is CompareAndSet:
+        version = state.read(change.cell)
+        found = None if version is None else version.value
+        if not same_value(found, change.expected):
+            return (), Done(applied=False, found=found, timestamp=timestamp)
+    elif type(change) is ChangeRow:
+        return decide_row(change, state, timestamp)
+    return puts, Done(applied=True, found=None, timestamp=timestamp)
+
+
+# ---- reads ----
+
+
+def spans_of(read: Read) -> tuple[Span, ...]:
+    """What it touches."""
+    if isinstance(read, ReadCell):
+        return (point((read.partition, read.row, read.column)),)
+    if isinstance(read, GetRow):
+        return (point(marker_of(read)),)
+    if isinstance(read, ScanRows):
+        return (scanned(read),)
+    return tuple(rows(read.partition, each.first, each.last) for each in read.ranges)
+
+
+def carry_out(
+    read: Read, spans: tuple[Span, ...], versions: TabletMachine, timestamp: int
+) -> ReadReply | RowsReply | TypedRowsReply | ErrorReply:
+    """What it finds at `timestamp`; `spans` is what it touches."""
+    if isinstance(read, ReadCell):
+        version = versions.read(spans[0][0], timestamp)
+        return ReadReply(None if version is None else version.value, timestamp)
+    if isinstance(read, GetRow):
+        return get_row(read, versions, timestamp)
+    if isinstance(read, ScanRows):
+        return scan_rows(read, versions, timestamp)
+    found = [cell for span in spans for cell in versions.scan(span, timestamp)]
+    return RowsReply(tuple(Cell(_number(key), key[2], version.value) for key, version in found), timestamp)
+
+
+def _number(key: Key) -> int:
+    assert isinstance(key[1], int), "a table is addressed by integers or by keys"
+    return key[1]
+
+
+# ---- changes of rows ----
+
+
+def row_refusal(change: ChangeRow, schema: AlterSchema) -> ErrorReply | None:
     """Why a change can't be carried out under this schema; None if it can."""
     by_id = {column.id: column for column in schema.columns}
     refused = _unknown([each for each, _ in change.cells if each not in by_id], change.schema_version, schema)
@@ -74,7 +139,7 @@ def refusal(change: ChangeRow, schema: AlterSchema) -> ErrorReply | None:
     return None if problem is None else ErrorReply("INVALID", problem, definite=True)
 
 
-def decide(change: ChangeRow, state: RowState, timestamp: int) -> tuple[tuple[Put, ...], Done]:
+def decide_row(change: ChangeRow, state: TabletMachine, timestamp: int) -> tuple[tuple[Put, ...], Done]:
     """What it writes on this state at `timestamp`, and its answer."""
     marker = marker_of(change)
     version = state.read(marker)
@@ -99,7 +164,7 @@ def schema_cells(schema: AlterSchema) -> Iterator[Column]:
     return (column for column in schema.columns if not column.key)
 
 
-def _needs_cell(column: Column, key: Key, value: Value, state: RowState) -> bool:
+def _needs_cell(column: Column, key: Key, value: Value, state: TabletMachine) -> bool:
     """A null needs none where there is none: it reads null anyway, unless the column has a default."""
     return value is not None or column.default is not None or state.read(key) is not None
 
@@ -144,10 +209,10 @@ def _behind(version: int, schema: AlterSchema) -> ErrorReply:
     return ErrorReply("SCHEMA_BEHIND", message, definite=True)
 
 
-# ---- reads ----
+# ---- reads of rows ----
 
 
-def get(read: GetRow, versions: RowVersions, timestamp: int) -> TypedRowsReply | ErrorReply:
+def get_row(read: GetRow, versions: TabletMachine, timestamp: int) -> TypedRowsReply | ErrorReply:
     """The row at `timestamp`, if it is there."""
     schema = versions.schema_in_force
     columns = _columns(read.columns, read.schema_version, schema)
@@ -160,7 +225,7 @@ def get(read: GetRow, versions: RowVersions, timestamp: int) -> TypedRowsReply |
     return TypedRowsReply((TypedRow(read.row, values),), timestamp, schema.version)
 
 
-def scan(read: ScanRows, versions: RowVersions, timestamp: int) -> TypedRowsReply | ErrorReply:
+def scan_rows(read: ScanRows, versions: TabletMachine, timestamp: int) -> TypedRowsReply | ErrorReply:
     """The rows of the span at `timestamp`, in order."""
     schema = versions.schema_in_force
     columns = _columns(read.columns, read.schema_version, schema)
@@ -186,7 +251,7 @@ def _columns(ids: tuple[int, ...], version: int, schema: AlterSchema) -> list[Co
     return refused if refused is not None else [by_id[each] for each in ids]
 
 
-def _value(column: Column, key: Key, versions: RowVersions, timestamp: int) -> Value:
+def _value(column: Column, key: Key, versions: TabletMachine, timestamp: int) -> Value:
     """A null that was written is null; what was never written is the default of a column younger than its row."""
     version = versions.read(key, timestamp)
     return column.default if version is None else version.value

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from cluster.raft import quiescence
-from cluster.raft.configurations import Configurations
 from cluster.raft.election import hear_leader
-from cluster.raft.log import Log
+from cluster.raft.log import Configurations, Log
 from cluster.raft.progress import NEVER_NS
 from cluster.raft.state import State, adopt, append_entries_to_log, forget_durable_above, send_answer
 from cluster.raft.types import AppendEntries, AppendReply, InvariantBroken, Role, SnapshotMeta, SnapshotReceived
@@ -30,8 +29,10 @@ def on_append_entries(state: State, message: AppendEntries, now_ns: int) -> None
     if previous > log.last_index or (previous >= log.offset and log.term(previous) != message.prev_term):
         refuse_gap(state, message)
         return
+    # The entry before agrees, so by induction does all that comes before it: the Log Matching Property (§3.5).
     appended = append_new(state, message)
     match = previous + len(message.entries)
+    # Figure 3.1: commitIndex = min(leaderCommit, index of last new entry); what lies behind it may still conflict.
     commit = message.commit if message.commit < match else match
     if commit > state.commit_index:
         state.commit_index = commit
@@ -80,6 +81,7 @@ def append_new(state: State, message: AppendEntries) -> bool:
         if entry.index > log.last_index:
             append_entries_to_log(state, entries[position:])
             return True
+        # What is here already is not truncated: the message may be older than entries that were acknowledged since.
         if entry.index > log.offset and log.term(entry.index) != entry.term:
             truncate(state, entry.index - 1)
             append_entries_to_log(state, entries[position:])
@@ -140,6 +142,7 @@ def on_snapshot_received(state: State, event: SnapshotReceived, now_ns: int) -> 
     hear_leader(state, event.term, event.source, now_ns)
     meta = event.meta
     log = state.log
+    # "If existing log entry has same index and term as lastIndex and lastTerm", the log has it all (figure 5.3).
     if log.offset <= meta.index <= log.last_index and log.term(meta.index) == meta.term:
         state.commit_index = max(state.commit_index, meta.index)
     if meta.index > state.commit_index:
