@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from cluster.log.frames import scan
 from cluster.log.replay import APPEND
 from cluster.log.segments import parse_path
-from cluster.quorum.hinting import HINTS_GROUP
+from cluster.quorum.hints import HINTS_GROUP
 from cluster.quorum.messages import MARK
 from cluster.wire.clocked import unclocked
 from harness.ports.api import Address, Channel, Disk, Handler, Listener, Network, NotifyHandler, Ports

@@ -103,7 +103,7 @@ class StopRepairs(msgspec.Struct, frozen=True, tag="StopRepairs"):
 
 
 class HashLeaves(msgspec.Struct, frozen=True, tag="HashLeaves"):
-    """Scan partitions and hash them into the leaves of a tree over `first` to `last` (`cluster.quorum.merkle`).
+    """Scan partitions and hash them into the leaves of a tree over `first` to `last` (`cluster.quorum.merkle_repair`).
 
     Begins with `first_leaf` and answers after a while with as many as are done. Deletions that were taken before
     `deleted_before_ms` are left out. Answered by `LeavesHashed`.

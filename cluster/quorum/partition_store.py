@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -112,3 +112,30 @@ class PartitionStore(Protocol):
 
     async def close(self) -> None:
         """Stop; what was acknowledged is found again."""
+
+
+class Ledger(Protocol):
+    """Who knows mutations by their ids (Q3), and how much of the log it still needs for that."""
+
+    def stored(self, number: int, each: MutationId, partition: KeyBytes) -> None:
+        """A mutation became visible just now, or was found at a restart; `number` is its place in the log."""
+
+    def recovered(self, number: int) -> None:
+        """All that was found at a restart was told; the log ends with this place."""
+
+    @property
+    def needs_from(self) -> int | None:
+        """The lowest place that the log must keep; None for none."""
+
+    @property
+    def low_bound(self) -> int:
+        """Mutations with ids below this time nobody asks for."""
+
+    def needed(self, last: int) -> list[tuple[int, MutationId, KeyBytes]]:
+        """The mutations that the log must keep, of places up to `last`, rising."""
+
+    def set_aside(self, numbers: Iterable[int]) -> None:
+        """The log need not keep these places any more: the store has their mutations elsewhere."""
+
+    def collected(self, number: int) -> None:
+        """The log keeps nothing up to this place any more."""

@@ -12,9 +12,9 @@ from cluster.nodelog import node_logger
 from cluster.observer import UNOBSERVED, Observer
 from cluster.quorum.calls import ReplicaCalls
 from cluster.quorum.coordinator import Coordinator
-from cluster.quorum.hinting import HINTS_GROUP, Hinting
+from cluster.quorum.hints import HINTS_GROUP, Hinting
 from cluster.quorum.ids import MutationIds
-from cluster.quorum.locating import NotLocated, ReplicaLocator
+from cluster.quorum.merkle_repair import RepairAborted, RepairRange, Repairs
 from cluster.quorum.messages import (
     PageRead,
     QuorumReply,
@@ -28,10 +28,9 @@ from cluster.quorum.messages import (
     decode_quorum_request,
     encode_quorum_reply,
 )
-from cluster.quorum.reconciling import Reconciling
-from cluster.quorum.repairing import RepairAborted, RepairRange, Repairs
+from cluster.quorum.mutation_reconciliation import Reconciling
 from cluster.quorum.replica import PartitionReplica
-from cluster.quorum.replica_sets import ReplicaSet, Snitch
+from cluster.quorum.replica_sets import NotLocated, ReplicaLocator, ReplicaSet, Snitch
 from cluster.wire.identity import PeerCheck, stranger
 from cluster.wire.messages import ErrorReply
 from harness.errors import UNDECODABLE

@@ -10,9 +10,7 @@ from cluster.config import Knobs
 from cluster.groups.spec import OnFailure, Transport
 from cluster.log.view import GroupLog
 from cluster.observer import Observer
-from cluster.quorum.legacy_replica import LegacyReplica
-from cluster.quorum.logged_replica import LoggedReplica
-from cluster.quorum.replica import PartitionReplica
+from cluster.quorum.replica import LegacyReplica, LoggedReplica, PartitionReplica
 from cluster.raft.types import Configuration, Member, Message
 from cluster.ranges.replica import RangeReplica
 from cluster.store.node_clock import NodeClock

@@ -9,7 +9,7 @@ the partitions, and the lowest timestamp in the file. Blocks and footer are reco
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -18,7 +18,39 @@ from cluster.log.envelope import CorruptLog, frame, unframe
 from cluster.log.frames import OtherVersion
 from cluster.quorum.keys import ABOVE, LOWEST_KEY, KeyBytes, place_of, token_of
 from cluster.quorum.rows import PartitionContents, clip_contents, join_contents, oldest_timestamp
-from cluster.quorum.sorted.filters import make_filter
+
+# ---- filters ----
+
+
+_BITS_EACH = 10
+_PROBES = 6
+"""About one false "maybe" in a hundred."""
+
+_HALF = (1 << 32) - 1
+
+
+def make_filter(tokens: Sequence[int]) -> bytes:
+    """A filter that holds these tokens."""
+    bits = bytearray(max(8, len(tokens) * _BITS_EACH // 8 + 1))
+    for token in tokens:
+        for probe in _probes(token, 8 * len(bits)):
+            bits[probe >> 3] |= 1 << (probe & 7)
+    return bytes(bits)
+
+
+def may_hold(bits: bytes, token: int) -> bool:
+    """False only if the token was not put in."""
+    return all(bits[probe >> 3] >> (probe & 7) & 1 for probe in _probes(token, 8 * len(bits)))
+
+
+def _probes(token: int, size: int) -> Iterator[int]:
+    """Two halves of the token make all probes (Kirsch and Mitzenmacher 2006): tokens are hashes already."""
+    first, step = token & _HALF, token >> 32 | 1
+    return ((first + number * step) % size for number in range(_PROBES))
+
+
+# ---- blocks ----
+
 
 SORTED_FORMAT = 1
 

@@ -16,7 +16,7 @@ from cluster.quorum.rows import without_deletions
 from cluster.quorum.sorted.blocks import Chunk, Place
 from cluster.quorum.sorted.files import FileCursor, FileWriter, SortedFile
 from cluster.quorum.sorted.live import SortedOptions
-from cluster.quorum.sorted.merging import MergedCursor, Turns
+from cluster.quorum.sorted.reading import MergedCursor, Turns
 from harness.ports.api import Clock
 
 _SIMILAR = 1.5

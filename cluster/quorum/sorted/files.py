@@ -7,13 +7,14 @@ leaves no half file in use, and a file that is in use and doesn't check was dama
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from cluster.log.envelope import CorruptLog
+from cluster.log.envelope import CorruptLog, frame, unframe
 from cluster.log.paced import PacedFile
-from cluster.quorum.keys import place_of, token_at
+from cluster.quorum.ids import MutationId
+from cluster.quorum.keys import KeyBytes, place_of, token_at
 from cluster.quorum.partition_store import StoreStats
 from cluster.quorum.sorted.blocks import (
     BlockPacker,
@@ -22,11 +23,11 @@ from cluster.quorum.sorted.blocks import (
     PackedChunk,
     Place,
     ending,
+    may_hold,
     read_block,
     read_footer,
     unpack,
 )
-from cluster.quorum.sorted.filters import may_hold
 from harness.ports.api import Disk
 
 _WRITE_BYTES = 1 << 18
@@ -80,7 +81,7 @@ class SortedFile:
 
 
 class FileCursor:
-    """Goes through a file's chunks from `low` to `high` (`cluster.quorum.sorted.merging.Cursor`)."""
+    """Goes through a file's chunks from `low` to `high` (`cluster.quorum.sorted.reading.Cursor`)."""
 
     def __init__(self, file: SortedFile, low: Place, high: Place) -> None:
         self._file, self._low, self._high = file, low, high
@@ -168,3 +169,94 @@ async def read_part(disk: Disk, path: str, offset: int, length: int) -> bytes:
         return await disk.read_at(path, offset, length)
     except FileNotFoundError as error:
         raise CorruptLog(f"{path}: the file is missing") from error
+
+
+# ---- mutations set aside ----
+
+
+_MUTATION, _INDEX = 14, 15
+
+
+class AsideRef(msgspec.Struct, frozen=True, array_like=True):
+    """A file as the manifest names it: its index lies from `index_at` to `size`, and all its ids below `above`."""
+
+    path: str
+    size: int
+    index_at: int
+    above: int
+
+
+class SetAside(msgspec.Struct, frozen=True, array_like=True):
+    """A mutation in such a file: its number in the log, its id and partition, and where its record lies."""
+
+    number: int
+    id: MutationId
+    partition: KeyBytes
+    offset: int
+    length: int
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[SetAside]).decode
+
+
+class Aside:
+    """One file that is in use."""
+
+    def __init__(self, disk: Disk, ref: AsideRef, entries: Iterable[SetAside], stats: StoreStats) -> None:
+        self._disk, self.ref, self._stats = disk, ref, stats
+        self._entries = {each.number: each for each in entries}
+
+    def __iter__(self) -> Iterator[SetAside]:
+        return iter(self._entries.values())
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._entries
+
+    async def read(self, number: int) -> bytes:
+        """The mutation, encoded; raises CorruptLog."""
+        entry = self._entries[number]
+        data = await read_part(self._disk, self.ref.path, entry.offset, entry.length)
+        self._stats.read_bytes += len(data)
+        try:
+            return unframe(_MUTATION, data)
+        except CorruptLog as error:
+            raise CorruptLog(f"{self.ref.path}: the mutation at {entry.offset}: {error}") from error
+
+
+async def write_aside(
+    paced: PacedFile,
+    disk: Disk,
+    mutations: Iterable[tuple[int, MutationId, KeyBytes, bytes]],
+    stats: StoreStats,
+) -> Aside | None:
+    """Write mutations, which come by number; the file, durable. None, and nothing on the disk, if there are none."""
+    entries: list[SetAside] = []
+    waiting: list[bytes] = []
+    at = size = 0
+    for number, each, partition, encoded in mutations:
+        record = frame(_MUTATION, encoded)
+        entries.append(SetAside(number, each, partition, at, len(record)))
+        waiting.append(record)
+        at, size = at + len(record), size + len(record)
+        if size >= _WRITE_BYTES:
+            await paced.append(b"".join(waiting))
+            waiting, size = [], 0
+    if not entries:
+        return None
+    index = frame(_INDEX, _encode(entries))
+    await paced.append(b"".join([*waiting, index]))
+    await paced.sync()
+    stats.written_bytes += at + len(index)
+    above = 1 + max(each.id.time for each in entries)
+    return Aside(disk, AsideRef(paced.path, at + len(index), at, above), entries, stats)
+
+
+async def open_aside(disk: Disk, ref: AsideRef, stats: StoreStats) -> Aside:
+    """A file that the manifest names; raises CorruptLog."""
+    data = await read_part(disk, ref.path, ref.index_at, ref.size - ref.index_at)
+    stats.read_bytes += len(data)
+    try:
+        return Aside(disk, ref, _decode(unframe(_INDEX, data)), stats)
+    except (CorruptLog, msgspec.MsgspecError) as error:
+        raise CorruptLog(f"{ref.path}: the index: {error}") from error

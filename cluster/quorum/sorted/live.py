@@ -20,9 +20,17 @@ from cluster.log.paced import Pace, PacedFile, until_space
 from cluster.quorum.ids import MutationId
 from cluster.quorum.keys import KeyBytes
 from cluster.quorum.partition_store import StoreStats
-from cluster.quorum.sorted.asides import Aside, AsideRef, open_aside, write_aside
 from cluster.quorum.sorted.blocks import SORTED_FORMAT, BlockPacker
-from cluster.quorum.sorted.files import FileRef, FileWriter, SortedFile, open_file
+from cluster.quorum.sorted.files import (
+    Aside,
+    AsideRef,
+    FileRef,
+    FileWriter,
+    SortedFile,
+    open_aside,
+    open_file,
+    write_aside,
+)
 from harness.ports.api import Ports
 
 _MANIFEST_KIND = 13

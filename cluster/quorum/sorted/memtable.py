@@ -118,7 +118,7 @@ class HeldSnapshot:
 
 
 class MemoryCursor:
-    """Goes through a memtable from `low` to `high` (`cluster.quorum.sorted.merging.Cursor`).
+    """Goes through a memtable from `low` to `high` (`cluster.quorum.sorted.reading.Cursor`).
 
     Each partition is shown as it is when the cursor comes to it, the first as it is when the cursor is made.
     """

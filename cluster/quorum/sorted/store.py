@@ -12,38 +12,81 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from cluster.config import Knobs
 from cluster.log.envelope import CorruptLog
 from cluster.log.paced import Pace
 from cluster.log.snapshots import files_prefix
 from cluster.log.view import GroupLog, Quarantined
-from cluster.quorum.ids import MutationId
+from cluster.quorum.ids import ID_BYTES, MutationId, decode_id, encode_id
 from cluster.quorum.journal import Journal, JournalFull
 from cluster.quorum.keys import LOWEST_KEY, TOKENS, KeyBytes, place_of
-from cluster.quorum.mutation import PartitionMutation, decode_mutation, encode_mutation, partition_in
-from cluster.quorum.partition_store import Arrival, Purgeable, StoreStats, keep_all
+from cluster.quorum.mutation import QUORUM_FORMAT, PartitionMutation, decode_mutation, encode_mutation, partition_in
+from cluster.quorum.partition_store import Arrival, Ledger, Purgeable, StoreStats, keep_all
 from cluster.quorum.rows import oldest_timestamp
 from cluster.quorum.slices import Page, Slice
-from cluster.quorum.sorted.asides import SetAside
 from cluster.quorum.sorted.blocks import Place
 from cluster.quorum.sorted.compaction import HIGHEST_PLACE, LOWEST_PLACE, Forgetting, choose_inputs, compact
-from cluster.quorum.sorted.files import SortedFile
+from cluster.quorum.sorted.files import SetAside, SortedFile
 from cluster.quorum.sorted.live import LiveFiles, SortedOptions
 from cluster.quorum.sorted.memtable import MemoryCursor, Memtable
-from cluster.quorum.sorted.merging import Turns
-from cluster.quorum.sorted.reading import SliceRead, TokenScan
-from cluster.quorum.sorted.records import (
-    Ledger,
-    MutationRecord,
-    NoteRecord,
-    decode_record,
-    encode_record,
-    mutation_in,
-    note_in,
-)
+from cluster.quorum.sorted.reading import SliceRead, TokenScan, Turns
 from harness.ports.api import DiskFull, Ports
+
+_NAMED, _NOTE = b"\x80", b"\x81"
+_PLAIN = bytes((QUORUM_FORMAT,))
+
+
+@dataclass(frozen=True, slots=True)
+class MutationRecord:
+    """A mutation, encoded, and its id if it has one."""
+
+    id: MutationId | None
+    mutation: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class NoteRecord:
+    """What the store's owner keeps beside the mutations; it replaces the note before."""
+
+    note: bytes
+
+
+StoreRecord: TypeAlias = MutationRecord | NoteRecord
+
+
+def encode_record(record: StoreRecord) -> bytes:
+    """For the log; raises ValueError where an id can't be encoded."""
+    if isinstance(record, NoteRecord):
+        return _NOTE + record.note
+    return record.mutation if record.id is None else _NAMED + encode_id(record.id) + record.mutation
+
+
+def decode_record(data: bytes) -> StoreRecord:
+    """What `encode_record` made bytes of; raises CorruptLog."""
+    kind = data[:1]
+    if kind == _NOTE:
+        return NoteRecord(data[1:])
+    if kind == _NAMED and len(data) > ID_BYTES:
+        return MutationRecord(decode_id(data[1 : 1 + ID_BYTES]), data[1 + ID_BYTES :])
+    if kind == _PLAIN:
+        return MutationRecord(None, data)
+    raise CorruptLog(f"the log holds a record that begins with {kind.hex() or 'nothing'}")
+
+
+def note_in(data: bytes) -> bytes | None:
+    """The note of an encoded record that is one."""
+    return data[1:] if data[:1] == _NOTE else None
+
+
+def mutation_in(data: bytes) -> bytes | None:
+    """The mutation of an encoded record that is one."""
+    kind = data[:1]
+    if kind == _NAMED:
+        return data[1 + ID_BYTES :]
+    return data if kind == _PLAIN else None
+
 
 T = TypeVar("T")
 

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mutations import BOUNDS, PARTITIONS, Statements, statements
 
-from cluster.quorum.choosing import contacts, stand_in
-from cluster.quorum.reading import (
+from cluster.quorum.read_repair import (
     AskForData,
     AskForDigest,
     GiveUp,
@@ -16,6 +15,8 @@ from cluster.quorum.reading import (
     ReadRepair,
     ReadState,
     SendRepair,
+    contacts,
+    stand_in,
 )
 from cluster.quorum.replica_sets import Endpoint, ReplicaSet, Snitch
 from cluster.quorum.rows import NOTHING, PartitionContents, merge_contents

@@ -8,10 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cluster.quorum.calls import Delivery
+from cluster.quorum.coordinator import (
+    MOST_AHEAD_NS,
+    MOST_BYTES,
+    Invalid,
+    WriteOutcome,
+    WriteState,
+    checked_mutation,
+    local_demand,
+)
 from cluster.quorum.mutation import MutationBuilder, encode_mutation
 from cluster.quorum.replica_sets import Endpoint, ReplicaSet
-from cluster.quorum.requests import MOST_AHEAD_NS, MOST_BYTES, Invalid, checked_mutation, local_demand
-from cluster.quorum.writing import Delivery, WriteOutcome, WriteState
 from harness.levels import Demand, quorum
 
 THREE = ReplicaSet("t", tuple(Endpoint(name, "", "z1") for name in "abc"))

@@ -8,15 +8,6 @@ from hypothesis import strategies as st
 from mutations import KEYS, PARTITIONS, Statements, statements
 
 from cluster.quorum.ids import LOWEST_TIME, MutationId
-from cluster.quorum.logged_reading import (
-    AskForSnapshot,
-    AskForSummary,
-    Deliver,
-    FetchFrom,
-    LoggedInstruction,
-    LoggedQuestion,
-    LoggedReadState,
-)
 from cluster.quorum.messages import (
     LoggedMutation,
     MutationsFetched,
@@ -28,7 +19,17 @@ from cluster.quorum.messages import (
 )
 from cluster.quorum.mutation import decode_mutation, encode_mutation
 from cluster.quorum.mutation_log import MutationLog
-from cluster.quorum.reading import GiveUp, PageFound
+from cluster.quorum.read_repair import (
+    AskForSnapshot,
+    AskForSummary,
+    Deliver,
+    FetchFrom,
+    GiveUp,
+    LoggedInstruction,
+    LoggedQuestion,
+    LoggedReadState,
+    PageFound,
+)
 from cluster.quorum.replica_sets import Endpoint
 from cluster.quorum.rows import NOTHING, PartitionContents, merge_contents
 from cluster.quorum.slices import Slice, page_of

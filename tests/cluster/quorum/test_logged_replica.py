@@ -14,7 +14,6 @@ from cluster.quorum.calls import ReplicaCalls
 from cluster.quorum.deletions import Deletion
 from cluster.quorum.fence import Fence, decode_fence
 from cluster.quorum.ids import MutationId
-from cluster.quorum.logged_replica import LoggedReplica
 from cluster.quorum.messages import (
     BelowFence,
     BoundTold,
@@ -37,6 +36,7 @@ from cluster.quorum.messages import (
 from cluster.quorum.messages import PartitionSummary as Summarized
 from cluster.quorum.mutation import encode_mutation
 from cluster.quorum.partition_store import Arrival, PartitionStore
+from cluster.quorum.replica import LoggedReplica
 from cluster.quorum.rows import NOTHING
 from cluster.quorum.slices import Page, Slice
 from cluster.quorum.summaries import ALL_IDS
@@ -238,7 +238,7 @@ def test_nothing_is_forgotten_for_a_bound_before_it_is_durable_and_a_restart_goe
 
 
 def test_ids_are_listed_page_by_page_and_all_of_them_though_many_have_one_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cluster.quorum.bounds.MOST_LISTED", 3)
+    monkeypatch.setattr("cluster.quorum.fence.MOST_LISTED", 3)
 
     async def scenario(played: Played) -> None:
         counts = {1: 2, 2: 5, 3: 1, 4: 3, 6: 1}

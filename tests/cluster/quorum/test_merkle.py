@@ -12,7 +12,7 @@ from mutations import PARTITIONS, statements
 
 from cluster.quorum.deletions import Deletion
 from cluster.quorum.keys import ABOVE, LOWEST_KEY, TOKENS, KeyBytes, encode_key, place_of, token_of
-from cluster.quorum.merkle import LeafHasher, MerkleTree, TokenLeaves, Transfer, older_than, transfers
+from cluster.quorum.merkle_repair import LeafHasher, MerkleTree, TokenLeaves, Transfer, older_than, transfers
 from cluster.quorum.mutation import MutationBuilder
 from cluster.quorum.partition_store import Piece
 from cluster.quorum.rows import PartitionContents, clip_contents, merge_contents, without_deletions

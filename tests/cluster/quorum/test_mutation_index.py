@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from cluster.quorum.fence import Fence, decode_fence, encode_fence
 from cluster.quorum.ids import MutationId
-from cluster.quorum.mutation_index import MutationIndex
+from cluster.quorum.mutation_log import MutationIndex
 
 IDS = st.builds(MutationId, time=st.integers(1, 12), node=st.sampled_from(["t1", "t2"]))
 ADDED = st.tuples(IDS, st.sampled_from([b"a", b"b", b"c"]), st.integers(0, 99))

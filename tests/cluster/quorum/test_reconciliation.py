@@ -16,7 +16,7 @@ import pytest
 
 from cluster.quorum.fence import Fence, Gate
 from cluster.quorum.ids import MutationId, encode_id
-from cluster.quorum.reconciliation import (
+from cluster.quorum.mutation_reconciliation import (
     Abandoned,
     AskBound,
     Collect,

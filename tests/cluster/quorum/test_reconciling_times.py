@@ -7,12 +7,10 @@ from typing import cast
 import pytest
 
 from cluster.config import Knobs
-from cluster.quorum.calls import ReplicaCalls, Unanswered
+from cluster.quorum.calls import Delivery, ReplicaCalls, Unanswered
 from cluster.quorum.messages import AskLowBound, BoundTold, QuorumReply, RaiseFenceTo, ReplicaRequest
-from cluster.quorum.reconciliation import Abandoned, Reconciled
-from cluster.quorum.reconciling import Reconciling
+from cluster.quorum.mutation_reconciliation import Abandoned, Reconciled, Reconciling
 from cluster.quorum.replica_sets import Endpoint, ReplicaSet
-from cluster.quorum.writing import Delivery
 from cluster.wire.messages import ErrorReply
 from harness.ports.sim.world import World
 

@@ -12,7 +12,6 @@ from cluster.log.view import Quarantined
 from cluster.quorum.calls import ReplicaCalls
 from cluster.quorum.client import repair_table
 from cluster.quorum.keys import TOKENS
-from cluster.quorum.legacy_replica import LegacyReplica
 from cluster.quorum.messages import (
     ANY_EPOCH,
     FetchRows,
@@ -30,7 +29,7 @@ from cluster.quorum.messages import (
     encode_quorum_request,
 )
 from cluster.quorum.mutation import encode_mutation
-from cluster.quorum.replica import PartitionReplica
+from cluster.quorum.replica import LegacyReplica, PartitionReplica
 from cluster.wire.messages import CreateTablet, ErrorReply, Partition
 from harness.errors import IndefiniteError
 from harness.ports.api import Ports, Refused, Unreachable

@@ -11,6 +11,7 @@ from cluster.config import Knobs
 from cluster.quorum.calls import ReplicaCalls
 from cluster.quorum.deletions import Deletion
 from cluster.quorum.keys import TOKENS, KeyBytes, encode_key
+from cluster.quorum.merkle_repair import RepairRange, Repairs, hash_leaves, stream_span
 from cluster.quorum.messages import (
     HashLeaves,
     QuorumReply,
@@ -21,7 +22,6 @@ from cluster.quorum.messages import (
     TakePartitions,
 )
 from cluster.quorum.mutation import MutationBuilder, PartitionMutation, decode_mutation
-from cluster.quorum.repairing import RepairRange, Repairs, hash_leaves, stream_span
 from cluster.quorum.replica_sets import Endpoint, ReplicaSet
 from cluster.quorum.slices import Slice, visible_rows
 from cluster.quorum.sorted.live import SortedOptions

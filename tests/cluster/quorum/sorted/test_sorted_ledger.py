@@ -18,8 +18,7 @@ from cluster.quorum.mutation import MutationBuilder, PartitionMutation, encode_m
 from cluster.quorum.mutation_log import MutationLog
 from cluster.quorum.partition_store import Arrival
 from cluster.quorum.sorted.live import LiveFiles
-from cluster.quorum.sorted.records import MutationRecord, NoteRecord, decode_record, encode_record
-from cluster.quorum.sorted.store import MOST_NOTES
+from cluster.quorum.sorted.store import MOST_NOTES, MutationRecord, NoteRecord, decode_record, encode_record
 from harness.ports.failpoints import Arming
 from tests.cluster.quorum.sorted.sorted_stores import StoreMachine, simulate
 from tests.cluster.quorum.sorted.test_sorted_crashes import SYNC
