@@ -20,8 +20,7 @@ from assay.options import within
 from cluster.client.client import ClusterClient
 from cluster.deploy.adapter import node_status
 from cluster.deploy.readiness import ready_timeout_s
-from cluster.health.check import ClusterReport
-from cluster.health.look import look, told
+from cluster.health.check import ClusterReport, look, told
 from cluster.quorum.client import repair_table
 from cluster.quorum.messages import Repaired
 from cluster.wire.messages import WIRE_VERSION

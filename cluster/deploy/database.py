@@ -7,9 +7,10 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from itertools import count
+from random import Random
 from typing import Any, ClassVar
 
-from cluster.client.client import ClusterClient
+from cluster.client.client import ClusterClient, MakeChange
 from cluster.config import Knobs
 from cluster.deploy.adapter import (
     DATABASE_NAME,
@@ -21,8 +22,6 @@ from cluster.deploy.adapter import (
     ClusterOpClient,
     create_registers,
 )
-from cluster.deploy.damage import choose
-from cluster.deploy.flooding import register_writes, row_erasures
 from cluster.deploy.layout import MASTER_ROLE
 from cluster.deploy.partitions import (
     QUORUM_OPERATIONS,
@@ -32,17 +31,105 @@ from cluster.deploy.partitions import (
     create_partitions,
 )
 from cluster.deploy.readiness import await_ready
+from cluster.deploy.row_ops import COLUMNS
 from cluster.failpoints import FAILPOINTS, name_at
-from cluster.health.check import ClusterReport
-from cluster.health.look import look
+from cluster.health.check import ClusterReport, look
+from cluster.inspection import PROBE_PATH
+from cluster.log.node import ASIDE_PATH
+from cluster.log.segments import parse_path
+from cluster.log.snapshots import SNAPSHOTS_PATH
 from cluster.raft.types import ChangeKind, Member
-from cluster.wire.messages import CATALOG_GROUP, ArmedReply, ArmFailpoint, ChangeReplicas, ConfigurationReply
+from cluster.store.keys import encode_key
+from cluster.wire.messages import (
+    CATALOG_GROUP,
+    ArmedReply,
+    ArmFailpoint,
+    ChangeReplicas,
+    ConfigurationReply,
+    Request,
+    RequestId,
+    TabletLocation,
+    WriteCell,
+)
 from cluster.wire.operating import ChangeMasters, LeadershipReply, TransferLeadership
+from cluster.wire.rows import ChangeRow
 from harness.errors import DefiniteError, HarnessError, IndefiniteError
 from harness.ports.api import Clock, Ports
 from harness.ports.failpoints import ANY, Action
 from harness.protocols import Client, Damage, DamageKind, DiskState, Failpoint, Node, NodeStatus, ProcessState, node_of
 from harness.verdict.invariants import Examination
+
+# ---- damage ----
+
+
+_NOT_READ = (f"{ASIDE_PATH}/", PROBE_PATH)
+"""Nobody reads these."""
+
+
+def choose(kind: DamageKind, sizes: Mapping[str, int], entropy: Random) -> Damage | None:
+    """Where to damage a disk with these files; None if it has nothing that may be damaged so."""
+    files = {path: size for path, size in sorted(sizes.items()) if size and not path.startswith(_NOT_READ)}
+    if not files:
+        return None
+    if kind == "truncate":
+        return _cut_short(files, entropy)
+    path = entropy.choice(list(files))
+    return Damage(kind, path, entropy.randrange(8 * files[path]))
+
+
+def _cut_short(files: Mapping[str, int], entropy: Random) -> Damage | None:
+    closed = [path for path in files if path in _closed(files)]
+    if closed:
+        path = entropy.choice(closed)
+        return Damage("truncate", path, entropy.randrange(files[path]))
+    doubled = [path for path in files if parse_path(path) is None]
+    if not doubled:
+        return None
+    path = entropy.choice(doubled)
+    return Damage("truncate", path, entropy.randrange(files[path] // 2, files[path]))
+
+
+def _closed(files: Mapping[str, int]) -> frozenset[str]:
+    segments = sorted((each.number, path) for path in files if (each := parse_path(path)) is not None)
+    snapshots = (path for path in files if path.startswith(f"{SNAPSHOTS_PATH}/"))
+    return frozenset((*(path for _, path in segments[:-1]), *snapshots))
+
+
+# ---- floods ----
+
+
+FLOODED_KEYS = 1 << 40
+"""Partition keys, and numbers of rows, from here on belong to no workload."""
+
+
+def register_writes(tablet: TabletLocation, count: int) -> Sequence[MakeChange]:
+    """So many writes of as many registers of the tablet."""
+    bucket, buckets = tablet.partition.bucket, tablet.partition.buckets
+    return [_write((FLOODED_KEYS + i) * buckets + bucket) for i in range(count)]
+
+
+def row_erasures(table_id: str, tablet: TabletLocation, count: int) -> Sequence[MakeChange]:
+    """So many erasures of as many rows that the tablet does not have."""
+    keys = (encode_key(COLUMNS, {"row": FLOODED_KEYS + i, "salt": 0}) for i in range(count))
+    return [_erasure(table_id, tablet.partition.bucket, key) for key in keys]
+
+
+def _write(key: int) -> MakeChange:
+    def make(request_id: RequestId, tablet_id: str, requested: int | None) -> Request:
+        return WriteCell(request_id, tablet_id, key, 0, 0, 0, requested)
+
+    return make
+
+
+def _erasure(table_id: str, bucket: int, key: bytes) -> MakeChange:
+    def make(request_id: RequestId, tablet_id: str, requested: int | None) -> Request:
+        return ChangeRow(request_id, tablet_id, table_id, bucket, key, "delete", (), 0, requested)
+
+    return make
+
+
+# ---- the database ----
+
 
 CAPABILITIES = frozenset(
     {
@@ -391,7 +478,7 @@ class ReferenceDatabase(ABC):
         return next(each.role for each in self._nodes if each.name == node)
 
     async def flood(self, node: str, group: str, writes: int) -> bool:
-        """Of what no workload asks for (`cluster.deploy.flooding`)."""
+        """Of what no workload asks for (`cluster.deploy.database`)."""
         if self._flooder is None:
             self._flooder = self.admin_client(FLOOD_TIMEOUT_S)
         try:

@@ -11,8 +11,17 @@ from cluster.client.client import ClusterClient
 from cluster.config import Knobs, NodeConfig
 from cluster.deploy.adapter import node_status
 from cluster.deploy.database import ADMIN, ReferenceDatabase
-from cluster.deploy.foreign import foreign_cluster, foreign_configs, foreign_server, is_foreign, own_status
-from cluster.deploy.layout import MASTER_ROLE, USUAL, Layout, port_of
+from cluster.deploy.layout import (
+    MASTER_ROLE,
+    USUAL,
+    Layout,
+    foreign_cluster,
+    foreign_configs,
+    foreign_server,
+    is_foreign,
+    own_status,
+    port_of,
+)
 from cluster.invariants.watch import Watch
 from cluster.node import run_node
 from cluster.nodelog import ClockFormatter, node_logger

@@ -15,8 +15,17 @@ from cluster.client.client import ClusterClient
 from cluster.config import Knobs, NodeConfig, dump_config
 from cluster.deploy.adapter import node_status
 from cluster.deploy.database import ADMIN, ReferenceDatabase
-from cluster.deploy.foreign import foreign_cluster, foreign_configs, foreign_server, is_foreign, own_status
-from cluster.deploy.layout import MASTER_ROLE, USUAL, Layout, port_of
+from cluster.deploy.layout import (
+    MASTER_ROLE,
+    USUAL,
+    Layout,
+    foreign_cluster,
+    foreign_configs,
+    foreign_server,
+    is_foreign,
+    own_status,
+    port_of,
+)
 from cluster.deploy.node_files import (
     DATA_DIRECTORY,
     FAILPOINT_LOG_PATH,
@@ -33,7 +42,7 @@ from cluster.deploy.node_files import (
     install_command,
     read_command,
 )
-from cluster.invariants.reports import Reports
+from cluster.invariants.watch import Reports
 from cluster.wire.identity import identity_file
 from cluster.wire.messages import WIRE_VERSION, ChangeReplicas, Replica
 from harness.env import daemon

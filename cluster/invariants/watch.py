@@ -6,16 +6,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from cluster.invariants.catalog import CatalogInvariants
-from cluster.invariants.clocks import HybridClock, MachineClock
-from cluster.invariants.closing import Closing
-from cluster.invariants.elections import Elections
-from cluster.invariants.facts import KEPT
 from cluster.invariants.findings import BreachLog, Moment, Scope
-from cluster.invariants.leases import Leases
-from cluster.invariants.log import LogInvariants
-from cluster.invariants.membership import Membership
+from cluster.invariants.leases import Closing, HybridClock, Leases, MachineClock
+from cluster.invariants.raft import KEPT, ONE_LEADER, Elections, First, LogInvariants, Membership, States, WrittenStates
 from cluster.invariants.reconciled import ReconciledWatch
-from cluster.invariants.states import States, WrittenStates
 from cluster.log.envelope import CorruptLog
 from cluster.master.catalog import Catalog
 from cluster.observer import Digested, Observer, RaftView, Readings
@@ -28,6 +22,7 @@ from cluster.ranges.lease import Lease
 from cluster.ranges.tablet import TabletMachine
 from cluster.wire.identity import ForeignDisk
 from harness.ports.failpoints import InjectedFailure
+from harness.protocols import NodeStatus
 from harness.verdict.invariants import InvariantsRecord
 from harness.verdict.leaderships import Leaderships
 
@@ -232,3 +227,48 @@ class _Life(Observer):
 
     def deletion_purged(self, group: str, taken_ns: int, low_bound: int) -> None:
         self._watch.reconciled.purged(self._life, group, taken_ns, low_bound)
+
+
+# ---- where nobody sees the steps: in containers ----
+
+
+class Reports:
+    """Fed with every status that is asked for.
+
+    `damaged` says of a node whether anything on its disk was ever damaged by others than itself.
+    """
+
+    def __init__(self, damaged: Callable[[str], bool] = lambda node: False) -> None:
+        self._damaged = damaged
+        self._findings = BreachLog(lambda: (0, 0))
+        self._lives: dict[tuple[str, int], int] = {}
+        self._leaders: First[tuple[str, int], int] = First()
+        self._states: dict[str, States] = {}
+
+    def take(self, status: NodeStatus) -> None:
+        """One leader in a term, equal states at equal applied index, and no replica that has failed."""
+        life = self._life(status.node, status.incarnation)
+        for group in status.groups:
+            scope = Scope(self._findings, group.group)
+            self._findings.checked[NO_PANIC] += 1
+            if group.role == "failed":
+                scope.tell(NO_PANIC, "a replica has failed", life)
+            elif group.role == "quarantined" and not self._damaged(status.node):
+                scope.tell(NO_PANIC, "a replica is quarantined on a disk that nothing has damaged", life)
+            if group.role == "leader":
+                self._findings.checked[ONE_LEADER] += 1
+                first = self._leaders.of((group.group, group.term), life)
+                if first != life:
+                    scope.tell(ONE_LEADER, f"two replicas lead in term {group.term}", first, life)
+            if group.digest:
+                self._states.setdefault(group.group, States(scope)).applied(life, group.applied_index, group.digest)
+
+    def record(self) -> InvariantsRecord:
+        """What was compared and found so far."""
+        return self._findings.record()
+
+    def _life(self, node: str, incarnation: int) -> int:
+        life = self._lives.get((node, incarnation))
+        if life is None:
+            life = self._lives[node, incarnation] = self._findings.lives.begin(node, incarnation)
+        return life

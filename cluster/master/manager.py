@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -11,19 +11,16 @@ from cluster.config import Knobs
 from cluster.groups.membership import replicas_of
 from cluster.groups.sessions import RegisterClient
 from cluster.groups.waiters import NotLeader, NotProposed, OutcomeUnknown
-from cluster.master.caches import Caches
 from cluster.master.calls import ServerCall, ServerCalls
-from cluster.master.catalog import BatchOutcome, Catalog, decode_outcome, encode_batch
-from cluster.master.freshness import Freshness
-from cluster.master.holders import Holders
+from cluster.master.catalog import BatchOutcome, Caches, Catalog, Record, decode_outcome, encode_batch
 from cluster.master.locks import KeyLocks
 from cluster.master.records import ServerRecord, TableRecord, TabletRecord
-from cluster.master.reports import LeaderHint
+from cluster.master.reports import Holders, LeaderHint
 from cluster.master.tservers import ServerEntry, ServerMap
-from cluster.master.undecided import UndecidedChange
 from cluster.observer import UNOBSERVED, Observer
 from cluster.raft.types import Configuration
 from cluster.wire.messages import (
+    AskFreshness,
     DeleteTablet,
     ErrorReply,
     FreshnessReply,
@@ -33,8 +30,128 @@ from cluster.wire.messages import (
     decode_reply,
     encode,
 )
-from harness.ports.api import Ports
+from harness.ports.api import CallLost, Ports, Refused, Unreachable
 from harness.ports.failpoints import pass_by
+
+# ---- the age of a follower (M13) ----
+
+
+PATIENCE_S = 0.5
+"""How long a question may wait for the leader's answer, and for what it names to be applied."""
+
+
+class FollowedGroup(Protocol):
+    """The part of `cluster.groups.group.Group` that a follower's age depends on."""
+
+    @property
+    def leader(self) -> str | None: ...
+
+    @property
+    def configuration(self) -> Configuration: ...
+
+    async def applied(self, index: int, timeout_s: float) -> None: ...
+
+
+class Freshness:
+    """What one master knows of its own age; `max_drift` bounds how far any clock's rate is off."""
+
+    def __init__(self, ports: Ports, group: FollowedGroup, max_drift: float) -> None:
+        self._ports, self._group, self._max_drift = ports, group, max_drift
+        self._as_of_ns: int | None = None
+        self._asking: asyncio.Task[None] | None = None
+
+    @property
+    def age_ns(self) -> int | None:
+        """How old the applied catalog is at most, now; None if nothing is known of that."""
+        return None if self._as_of_ns is None else self._ports.clock.monotonic_ns() - self._as_of_ns
+
+    async def at_most(self, bound_ns: int) -> int | None:
+        """The age, after asking the leader where it is above the bound; it may be above it still."""
+        age_ns = self.age_ns
+        if age_ns is None or age_ns > bound_ns:
+            if self._asking is None or self._asking.done():
+                self._asking = asyncio.create_task(self._ask(), name="catalog.freshness")
+            await asyncio.shield(self._asking)
+        return self.age_ns
+
+    def close(self) -> None:
+        """Ask no more."""
+        if self._asking is not None:
+            self._asking.cancel()
+
+    async def _ask(self) -> None:
+        leader, asked_ns = self._group.leader, self._ports.clock.monotonic_ns()
+        members = self._group.configuration.members
+        address = next((member.address for member in members if member.server_id == leader), None)
+        if address is None or leader == self._ports.node_id:
+            return
+        try:
+            reply = decode_reply(await self._ports.network.call(address, encode(AskFreshness()), PATIENCE_S))
+            if isinstance(reply, FreshnessReply):
+                await self._group.applied(reply.index, PATIENCE_S)
+                self._note(asked_ns, reply.age_ns)
+        except (Unreachable, CallLost, Refused, NotLeader, OutcomeUnknown):
+            return  # Nothing new is known, and what is known grows old.
+
+    def _note(self, asked_ns: int, leader_age_ns: int) -> None:
+        """The leader's age was measured by its own clock, which may be slow."""
+        as_of_ns = asked_ns - round(leader_age_ns * (1 + 2 * self._max_drift))
+        self._as_of_ns = as_of_ns if self._as_of_ns is None else max(self._as_of_ns, as_of_ns)
+
+
+# ---- changes that may yet be replicated (M6) ----
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    tables: tuple[TableRecord, ...]
+    tablets: tuple[TabletRecord, ...]
+    calls: tuple[ServerCall, ...]
+
+
+class UndecidedChange:
+    """What tablet servers are to be told of such a change as soon as it takes effect, while its proposer leads.
+
+    Nobody else would: who asked was answered that nobody knows, reports are of what changes at tablet servers, and
+    only a new leader gets full ones.
+    """
+
+    def __init__(self, catalog: Catalog, send: Callable[[Iterable[ServerCall]], None]) -> None:
+        self._catalog, self._send = catalog, send
+        self._changes: list[_Change] = []
+
+    def add(
+        self, tables: tuple[TableRecord, ...], tablets: tuple[TabletRecord, ...], calls: tuple[ServerCall, ...]
+    ) -> None:
+        """A change, which may have taken effect since its proposer gave up."""
+        if calls:
+            self._changes.append(_Change(tables, tablets, calls))
+            self.settle()
+
+    def settle(self) -> None:
+        """Something took effect: send what is due now, and forget what can't come any more."""
+        if not self._changes:
+            return
+        due = [change for change in self._changes if all(now == then for now, then in self._both(change))]
+        self._changes = [change for change in self._changes if change not in due and not self._overtaken(change)]
+        for change in due:
+            self._send(change.calls)
+
+    def forget(self) -> None:
+        """Leadership was lost: the next leader gets full reports."""
+        self._changes.clear()
+
+    def _overtaken(self, change: _Change) -> bool:
+        """Whether another change took the place of this one's revisions, so that it will be refused."""
+        return any(now is not None and now.revision >= then.revision for now, then in self._both(change))
+
+    def _both(self, change: _Change) -> Iterator[tuple[Record | None, Record]]:
+        yield from ((self._catalog.tables.get(each.table_id), each) for each in change.tables)
+        yield from ((self._catalog.tablets.get(each.tablet_id), each) for each in change.tablets)
+
+
+# ---- the manager ----
+
 
 MAX_BATCH_BYTES = 1 << 20
 """Limit on one replicated batch (M7); a create of 1 000 tablets takes about 89 KB."""

@@ -16,12 +16,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cluster.master.calls import ServerCall
-from cluster.master.manager import CatalogManager, LeaderTerm
-from cluster.master.placement import replica_load
-from cluster.master.records import TableRecord, TabletConfig, TabletRecord, TabletState
-from cluster.master.tservers import ServerEntry, best_placed
+from cluster.master.contract import Mutation, Operation, carry_out
+from cluster.master.locks import LockClass, LockKey
+from cluster.master.manager import CatalogManager, LeaderTerm, not_found
+from cluster.master.records import ServerRecord, TableRecord, TabletConfig, TabletRecord, TabletState
+from cluster.master.tservers import ServerEntry, best_placed, replica_load
 from cluster.raft.types import ChangeKind
 from cluster.wire.messages import FAILED, QUARANTINED, ChangeReplicas, Replica, TabletReport
+from cluster.wire.operating import DecommissionReply, DecommissionServer
 from harness.levels import data_centre_of
 from harness.protocols import node_of
 
@@ -274,3 +276,34 @@ def _request(tablet_id: str, config: TabletConfig, kind: ChangeKind, replica: Re
     return ChangeReplicas(
         tablet_id, kind, replica.node_id, replica.address, config.op_term, config.op_index, CHANGE_TIMEOUT_S
     )
+
+
+# ---- servers that are to be emptied (M11) ----
+
+
+async def decommission(manager: CatalogManager, request: DecommissionServer) -> DecommissionReply:
+    """Note that a server is to be emptied, or not; the scan moves its replicas (`cluster.master.replication`).
+
+    Raises Refusal (NOT_FOUND, NOT_THE_LEADER: definite; TIMED_OUT: unknown).
+    """
+    locks = (LockKey(LockClass.SERVER, request.server_id),)
+
+    def mutate(leadership: LeaderTerm) -> Mutation | None:
+        known = leadership.caches.servers.get(request.server_id)
+        if known is None and request.server_id not in manager.servers.addresses():
+            raise not_found(f"no tablet server {request.server_id} was ever heard of")
+        if (known is not None and known.leaving) == request.leaving:
+            return None
+        revision = 1 if known is None else known.revision + 1
+        return Mutation(servers=(ServerRecord(request.server_id, revision, request.leaving),))
+
+    leadership = await manager.lead()
+    await carry_out(manager, leadership, Operation("decommission", lambda leadership: locks, mutate))
+    manager.wake.set()
+    return decommission_state(leadership, request.server_id)
+
+
+def decommission_state(leadership: LeaderTerm, server_id: str) -> DecommissionReply:
+    """What is left on the server, by committed configurations."""
+    left = replica_load(leadership.caches.tablets.values()).get(server_id, 0)
+    return DecommissionReply(server_id, server_id in leadership.caches.leaving, left)

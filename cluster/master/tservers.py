@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from cluster.master.records import TabletRecord
 from cluster.wire.messages import Heartbeat, Replica
 from harness.levels import data_centre_of
 
@@ -69,6 +70,16 @@ class ServerMap:
         """The replica at the address its tserver last stated, or the one the catalog knows."""
         entry = self._servers.get(replica.node_id)
         return replica if entry is None else Replica(entry.node_id, entry.address)
+
+
+def replica_load(tablets: Iterable[TabletRecord]) -> dict[str, int]:
+    """Replicas assigned to each tserver, over tablets that are not final."""
+    load: dict[str, int] = {}
+    for tablet in tablets:
+        if tablet.config is not None and not tablet.final:
+            for node_id in tablet.config.member_ids:
+                load[node_id] = load.get(node_id, 0) + 1
+    return load
 
 
 def select_replicas(servers: Iterable[ServerEntry], load: Mapping[str, int], count: int) -> tuple[Replica, ...] | None:

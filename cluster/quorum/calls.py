@@ -1,7 +1,7 @@
-"""Requests from a coordinator to replicas, its own node's among them, and how instructions of state machines become such.
+"""Requests from a coordinator to replicas, its own node's among them, and how instructions become tasks that send them.
 
 Reads (`cluster.quorum.read_repair`) and reconciliations (`cluster.quorum.mutation_reconciliation`) take events in and
-give instructions out; what they share is how instructions become tasks.
+give instructions out; what they share is how these are carried out, each beside the others.
 """
 
 from __future__ import annotations

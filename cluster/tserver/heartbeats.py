@@ -5,13 +5,54 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable
 
+import msgspec
+
 from cluster.alarm import Alarm
 from cluster.config import NodeConfig
+from cluster.log.envelope import CorruptLog, read_twice, twice
 from cluster.nodelog import node_logger
-from cluster.tserver.masters import KnownMasters, load, save
 from cluster.wire.messages import Heartbeat, HeartbeatReply, Replica, TabletReport, decode_reply, encode, encode_reports
-from harness.ports.api import CallLost, Clock, DiskFull, Ports, Refused, Unreachable
+from harness.ports.api import CallLost, Clock, Disk, DiskFull, Ports, Refused, Unreachable
 from harness.ports.failpoints import InjectedFailure, pass_by
+
+# ---- who the masters are ----
+
+
+MASTERS_FILE = "masters"
+
+_MASTERS_KIND = 19
+
+
+class KnownMasters(msgspec.Struct, frozen=True, array_like=True):
+    """The members of the masters' group in the configuration that was set at `index`, 0 for the file's."""
+
+    index: int
+    masters: tuple[Replica, ...]
+
+
+_decode = msgspec.msgpack.Decoder(KnownMasters).decode
+
+
+async def save_masters(disk: Disk, known: KnownMasters) -> None:
+    """Make them durable; raises DiskFull."""
+    await disk.write_atomic(MASTERS_FILE, twice(_MASTERS_KIND, encode(known)))
+
+
+async def load_masters(disk: Disk) -> KnownMasters | None:
+    """What was saved last; None if nothing was, or it is damaged: then those that the node was started with must do.
+
+    Raises OtherVersion.
+    """
+    if MASTERS_FILE not in disk.list(MASTERS_FILE):
+        return None
+    try:
+        return _decode(await read_twice(disk, MASTERS_FILE, _MASTERS_KIND))
+    except CorruptLog:
+        return None
+
+
+# ---- heartbeats ----
+
 
 _MS = 1_000_000
 _SOON_NS = 20 * _MS
@@ -94,7 +135,7 @@ class HeartbeatSender:
 
     async def recover(self) -> None:
         """Go back to the masters that were learnt last (G1); before `start`."""
-        self._known = await load(self._ports.disk) or self._known
+        self._known = await load_masters(self._ports.disk) or self._known
 
     def start(self) -> None:
         """Begin, with a full report to each master."""
@@ -168,7 +209,7 @@ class HeartbeatSender:
         while saved != self._known:
             saved = self._known
             try:
-                await save(self._ports.disk, saved)
+                await save_masters(self._ports.disk, saved)
             except DiskFull:
                 return  # Whatever start comes before the next change begins with those it knew.
 

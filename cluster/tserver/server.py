@@ -22,15 +22,15 @@ from cluster.ranges.lease_ends import NodeLeaseEnds
 from cluster.store.node_clock import ClockFenced, NodeClock
 from cluster.tserver import metadata
 from cluster.tserver.evictions import Evictions
-from cluster.tserver.failed import FAILED, QUARANTINED, FailedReplica, unreadable_report
 from cluster.tserver.heartbeats import HeartbeatSender
-from cluster.tserver.metadata import TabletMeta, Tombstone
-from cluster.tserver.strategy import STRATEGIES, Host, Strategy
-from cluster.tserver.tombstones import keeps, stays_away
+from cluster.tserver.metadata import TabletMeta, Tombstone, keeps, stays_away
+from cluster.tserver.strategy import STRATEGIES, FailedReplica, Host, Strategy, unreadable_report
 from cluster.wire.admission import OVERLOADED, Admission, malformed
 from cluster.wire.clock_probes import ClockProbes
 from cluster.wire.identity import stranger
 from cluster.wire.messages import (
+    FAILED,
+    QUARANTINED,
     AlterTablet,
     ArmFailpoint,
     ChangeReplicas,

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from cluster.client.client import ClusterClient
-from cluster.invariants.states import WRITTEN_STATE
+from cluster.invariants.raft import WRITTEN_STATE
 from cluster.ranges.commands import decode_command
 from cluster.ranges.lease import RenewLease
 from cluster.ranges.tablet import TabletMachine

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from cluster.deploy.damage import choose
+from cluster.deploy.database import choose
 from harness.errors import HarnessError
 from harness.protocols import DamageKind, DiskState, ProcessState
 from tests.cluster.table_rig import TableRig, play

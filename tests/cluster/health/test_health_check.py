@@ -14,9 +14,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace as changed
 
-from cluster.health.check import ClusterReport, examine
+from cluster.health.check import ClusterReport, examine, look, told
 from cluster.health.facts import SCHEMA_VERSIONS, CatalogFacts, ClusterFacts, collect
-from cluster.health.look import look, told
 from cluster.wire.messages import (
     MastersReply,
     Partition,
@@ -283,7 +282,7 @@ def looked(monkeypatch: pytest.MonkeyPatch, lacked: Callable[[float], int]) -> t
         whole = with_tablet(replicas=location(1).replicas[:2])(healthy()) if behind else healthy()
         return with_group("t3", "tablet-1", last_index=9 - behind, applied_index=9 - behind)(whole)
 
-    monkeypatch.setattr("cluster.health.look.collect", seen)
+    monkeypatch.setattr("cluster.health.check.collect", seen)
     client: Any = None
     report = asyncio.run(look(client, NODES, AsyncMock(), clock, 10))
     return report, clock.now_ns / 1e9

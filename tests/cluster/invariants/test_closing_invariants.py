@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 from watched_cluster import GROUP, Cluster, covered
 
-from cluster.invariants.closing import CLOSED_IN_LEASE, CLOSED_KEPT
+from cluster.invariants.leases import CLOSED_IN_LEASE, CLOSED_KEPT
 from cluster.observer import Observer
 from cluster.ranges.commands import Put, WriteBatch
 from cluster.ranges.lease import Lease

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from watched_cluster import GROUP, SECOND, VOTERS, Cluster, State, TestClock, View, covered, entry, persist
 
-from cluster.invariants.durable import DurableLog
-from cluster.invariants.facts import Positions
+from cluster.invariants.raft import DurableLog, Positions
 from cluster.raft.types import Entry, EntryKind, Role
 from cluster.ranges.lease import Lease
 from cluster.ranges.tablet import TabletMachine

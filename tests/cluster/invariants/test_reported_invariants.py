@@ -9,8 +9,7 @@ import pytest
 from watched_cluster import GROUP, Cluster
 
 from cluster.deploy.database_ssh import SshDatabase
-from cluster.invariants.reports import Reports
-from cluster.invariants.watch import NO_PANIC, Watch
+from cluster.invariants.watch import NO_PANIC, Reports, Watch
 from cluster.log.envelope import CorruptLog
 from cluster.raft.types import InvariantBroken
 from harness.protocols import Damage, GroupStatus, NodeStatus

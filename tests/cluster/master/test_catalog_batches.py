@@ -10,12 +10,18 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.master.background import MOST_FOUNDED_AT_ONCE, PLACEMENT_BATCH_BYTES, SCAN_INTERVAL_S, fitting, within
+from cluster.master.background import (
+    MOST_FOUNDED_AT_ONCE,
+    PLACEMENT_BATCH_BYTES,
+    SCAN_INTERVAL_S,
+    Placement,
+    fitting,
+    within,
+)
 from cluster.master.calls import MOST_IN_FLIGHT
 from cluster.master.catalog import encode_batch
 from cluster.master.ddl import CREATE_BATCH_BYTES
 from cluster.master.manager import MAX_BATCH_BYTES
-from cluster.master.placement import Placement
 from cluster.master.records import (
     TableRecord,
     TabletConfig,

@@ -9,8 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from cluster.client.client import ClusterClient
-from cluster.master.caches import Caches
-from cluster.master.holders import Holders
+from cluster.master.catalog import Caches
 from cluster.master.records import (
     TableRecord,
     TabletRecord,
@@ -18,7 +17,7 @@ from cluster.master.records import (
     deleted_tablet,
     removed_table,
 )
-from cluster.master.reports import ReportedReplica
+from cluster.master.reports import Holders, ReportedReplica
 from cluster.raft.types import OpId
 from cluster.wire.messages import DeleteTablet, TabletReport
 from harness.ports.sim.world import World

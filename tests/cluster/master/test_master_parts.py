@@ -12,11 +12,9 @@ import pytest
 from cluster.config import Knobs
 from cluster.groups.waiters import OutcomeUnknown
 from cluster.master.background import create_request
-from cluster.master.caches import Caches
 from cluster.master.calls import MOST_IN_FLIGHT, ServerCall, ServerCalls
-from cluster.master.catalog import Catalog, encode_batch
-from cluster.master.freshness import Freshness
-from cluster.master.manager import CatalogManager, LeaderTerm, Refusal
+from cluster.master.catalog import Caches, Catalog, encode_batch
+from cluster.master.manager import CatalogManager, Freshness, LeaderTerm, Refusal
 from cluster.master.records import (
     ServerRecord,
     TabletConfig,

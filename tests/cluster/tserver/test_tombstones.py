@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from cluster.raft.types import ChangeKind, Configuration, HardState, Member, OpId
-from cluster.tserver.metadata import Tombstone
-from cluster.tserver.tombstones import keeps, stays_away
+from cluster.tserver.metadata import Tombstone, keeps, stays_away
 from cluster.wire.messages import (
     ChangeReplicas,
     ConfigurationReply,
