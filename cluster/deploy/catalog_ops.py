@@ -28,7 +28,7 @@ TABLET_STATES: Final = tuple(map(str, TabletState))
 """A state's place is its number in histories."""
 
 REMEMBERED: Final = 16
-"""Of so many tablets a client remembers the ids."""
+"""How many tablets' ids a client remembers."""
 
 NAME: Final = re.compile(r"c(\d+)")
 

@@ -103,13 +103,13 @@ FLOODED_KEYS = 1 << 40
 
 
 def register_writes(tablet: TabletLocation, count: int) -> Sequence[MakeChange]:
-    """So many writes of as many registers of the tablet."""
+    """Writes of `count` registers of the tablet, one each."""
     bucket, buckets = tablet.partition.bucket, tablet.partition.buckets
     return [_write((FLOODED_KEYS + i) * buckets + bucket) for i in range(count)]
 
 
 def row_erasures(table_id: str, tablet: TabletLocation, count: int) -> Sequence[MakeChange]:
-    """So many erasures of as many rows that the tablet does not have."""
+    """Erasures of `count` rows that the tablet does not have."""
     keys = (encode_key(COLUMNS, {"row": FLOODED_KEYS + i, "salt": 0}) for i in range(count))
     return [_erasure(table_id, tablet.partition.bucket, key) for key in keys]
 
@@ -189,7 +189,7 @@ ENTRY_BYTES = 100
 
 
 def under_way(knobs: Knobs) -> int:
-    """How many entries may be on their way to one follower: so many it gets in a round trip, however many come."""
+    """How many entries may be on their way to one follower: what it gets in a round trip, however many come."""
     batch = min(knobs.max_batch_entries, max(1, knobs.max_batch_bytes // ENTRY_BYTES))
     return batch * knobs.max_inflight
 
@@ -238,8 +238,8 @@ class ReferenceDatabase(ABC):
     @property
     def capabilities(self) -> frozenset[str]:
         """What its processes can take; `zones`, if its nodes are spread over several; `tables-made`, if the workload
-        makes tables while it runs, and `lasting-tablets`, if it does not; `spare-master`, if so many are masters that
-        one can leave and a group of three is left; `spare-voter`, if tablets leave a tablet server free that can join
+        makes tables while it runs, and `lasting-tablets`, if it does not; `spare-master`, if a master can leave and a
+        group of three is left; `spare-voter`, if tablets leave a tablet server free that can join
         their group; `outlived-leader`, if a leader that was cut off takes itself for one for longer than its successor
         waits to serve; `long-tail`, if it takes in meanwhile more than a message carries; `short-log`, if
         some hundred entries suffice for a snapshot that a follower needs; `quick-learners`, if a new member gets
@@ -272,7 +272,7 @@ class ReferenceDatabase(ABC):
 
     @property
     def failover_s(self) -> float:
-        """`harness.powers.FailsOver`."""
+        """How long a leader that hears nobody may keep others from its place, s (`harness.powers.FailsOver`)."""
         return failover_s(self._knobs)
 
     @property
@@ -362,23 +362,23 @@ class ReferenceDatabase(ABC):
 
     @abstractmethod
     async def supplant(self, nodes: Sequence[str]) -> None:
-        """See `harness.powers.Supplantable`."""
+        """Start masters of another cluster in these nodes' places (`harness.powers.Supplantable`)."""
 
     @abstractmethod
     async def restore_place(self, node: str) -> None:
-        """The same."""
+        """Remove the stranger from a node's place, with all that it wrote."""
 
     @abstractmethod
     async def stranger_status(self, node: str) -> NodeStatus | None:
-        """The same."""
+        """What a stranger in a node's place says of itself; None where none answers."""
 
     @abstractmethod
     async def process_state(self, node: str) -> ProcessState:
-        """Probed now."""
+        """What the node's process does now, probed."""
 
     @abstractmethod
     async def resume(self, node: str) -> None:
-        """SIGCONT."""
+        """Have a paused process go on (SIGCONT)."""
 
     @property
     def failpoints(self) -> tuple[Failpoint, ...]:
@@ -391,7 +391,7 @@ class ReferenceDatabase(ABC):
         return await self._ask_to_arm(node, request) is not None
 
     async def disarm(self, node: str, point: str = "") -> None:
-        """It may stop while it is being told not to: then it goes on, and hears it."""
+        """Have a node forget failpoints; one that stops at one meanwhile goes on, and is asked again."""
         name = self._point(node, point) if point else ""
         for _ in range(DISARM_ATTEMPTS):
             if await self.process_state(node) is ProcessState.DEAD:
@@ -413,7 +413,7 @@ class ReferenceDatabase(ABC):
 
     @abstractmethod
     async def acted(self, node: str) -> Mapping[str, int]:
-        """See `harness.protocols.Armable`."""
+        """How often each failpoint acted on a node (`harness.protocols.Armable`)."""
 
     async def _ask_to_arm(self, node: str, request: ArmFailpoint, attempts: int = ARM_ATTEMPTS) -> ArmedReply | None:
         client, address = self.admin_client(ARM_TIMEOUT_S), self.address(node)
@@ -439,15 +439,15 @@ class ReferenceDatabase(ABC):
 
     @abstractmethod
     async def fill_disk(self, node: str) -> None:
-        """See `harness.protocols.Disks`."""
+        """Leave no room on a node's disk (`harness.protocols.Disks`)."""
 
     @abstractmethod
     async def free_disk(self, node: str) -> None:
-        """The same."""
+        """Give the room back that `fill_disk` took."""
 
     @abstractmethod
     async def wipe(self, node: str) -> None:
-        """The same."""
+        """Remove every file of a dead node's database."""
 
     async def damage(self, node: str, kind: DamageKind, seed: int) -> tuple[Damage, str] | None:
         chosen = choose(kind, await self.file_sizes(node), random.Random(seed))
@@ -459,7 +459,7 @@ class ReferenceDatabase(ABC):
 
     @abstractmethod
     async def corrupt(self, node: str, damage: Damage) -> str:
-        """Do it, and say what was read there before and after; raises HarnessError if that is the same."""
+        """Damage a file, and say what was read there before and after; raises HarnessError if that is equal."""
 
     async def read_back(self, node: str, damage: Damage | None) -> str:
         if damage is None:
@@ -514,7 +514,7 @@ class ReferenceDatabase(ABC):
         await self._await_ready(timeout_s, nears=False)
 
     async def await_recovered(self, patience_s: float) -> None:
-        """`harness.powers.CatchesUp`."""
+        """Wait until it serves, as long as replicas come nearer to that (`harness.powers.CatchesUp`)."""
         await self._await_ready(patience_s, nears=True)
 
     async def _await_ready(self, timeout_s: float, nears: bool) -> None:
@@ -527,7 +527,7 @@ class ReferenceDatabase(ABC):
         return await look(client, self._nodes, self.status, self.admin_clock(), timeout_s)
 
     async def examine(self, timeout_s: float) -> Examination:
-        """`harness.protocols.Examined`."""
+        """What is wrong with it once it had time to heal (`harness.protocols.Examined`)."""
         report = await self.look(timeout_s)
         problems = tuple(f"{each.section}: {each.subject} {each.message}" for each in report.problems)
         return Examination(problems, report)

@@ -68,7 +68,7 @@ class SimDatabase(ReferenceDatabase):
         self._masters = tuple(Replica(node.name, _address(node)) for node in self._nodes if node.role == MASTER_ROLE)
         self._configs = {node.name: self._config(node, tuple(flaws), self._knobs) for node in self._nodes}
         self._logs = {node.name: _NodeLog(world, node.name) for node in self._nodes}
-        self._told: list[BaseException] = []
+        self._reported: list[BaseException] = []
         self._set_aside: dict[str, SimDisk] = {}
         self._admin = world.harness_ports(ADMIN)
         self._status_client = ClusterClient(self._admin, self._addresses(), STATUS_TIMEOUT_S)
@@ -197,8 +197,8 @@ class SimDatabase(ReferenceDatabase):
         """What was checked at every step so far, and what broke (G10); what no task of a node handled among it."""
         for node in self._nodes:
             for error in self._world.node(node.name).errors:
-                if error not in self._told:
-                    self._told.append(error)
+                if error not in self._reported:
+                    self._reported.append(error)
                     self._watch.unhandled(node.name, error)
         return self._watch.record()
 
@@ -228,7 +228,7 @@ class SimDatabase(ReferenceDatabase):
         try:
             await run_node(self._through(ports), self._configs[ports.node_id], observer)
         except Exception as error:
-            self._told.append(error)
+            self._reported.append(error)
             self._watch.panicked(ports.node_id, error)
             raise
 

@@ -60,7 +60,7 @@ def foreign_server(node: str) -> str:
 
 
 def foreign_cluster(cluster_id: str) -> str:
-    """The other cluster's id."""
+    """What strangers call their cluster, in the place of ours."""
     return f"{cluster_id}-other"
 
 

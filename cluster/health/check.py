@@ -111,8 +111,8 @@ def _masters(facts: ClusterFacts) -> Iterator[Problem]:
         yield Problem("masters", CATALOG_GROUP, f"the masters are in different terms: {_by_name(terms)}")
     configurations = {name: status.config_index for name, status in replicas.items()}
     if len(set(configurations.values())) > 1:
-        told = _by_name(configurations)
-        yield Problem("masters", CATALOG_GROUP, f"the masters know configurations of different entries: {told}")
+        known = _by_name(configurations)
+        yield Problem("masters", CATALOG_GROUP, f"the masters know configurations of different entries: {known}")
     for voter in newest.voters:
         if node_of(voter) not in replicas:
             yield Problem("masters", voter, "is a voter of the masters' group and holds no replica of it")
@@ -169,20 +169,20 @@ def _table(table: TableInfo, tablets: Sequence[TabletLocation]) -> Iterator[Prob
 def _tablet(
     table: TableInfo, tablet: TabletLocation, held: Mapping[str, GroupStatus], factor: int
 ) -> Iterator[Problem]:
-    """It runs, is led, and its replicas are where the catalog and its own configuration say."""
+    """A tablet runs, is led, and its replicas are where the catalog and its own configuration say."""
     subject = _subject(table, tablet)
     if tablet.state != TabletState.RUNNING:
         yield Problem("tablets", subject, f"is {tablet.state}")
         return
-    told = {node_of(replica.node_id) for replica in tablet.replicas}
-    missing = sorted(told - set(held))
+    by_catalog = {node_of(replica.node_id) for replica in tablet.replicas}
+    missing = sorted(by_catalog - set(held))
     if missing:
         yield Problem("tablets", subject, f"has no replica on {', '.join(missing)}, where the catalog has one")
-    count = len(tablet.replicas) if len(tablet.replicas) > factor else len(told)
+    count = len(tablet.replicas) if len(tablet.replicas) > factor else len(by_catalog)
     if count != factor:
         yield Problem("tablets", subject, f"has {count} replicas by the catalog, and should have {factor}")
     if table.design == "raft":
-        yield from _led(subject, told, held, factor)
+        yield from _led(subject, by_catalog, held, factor)
 
 
 def _subject(table: TableInfo, tablet: TabletLocation) -> str:
@@ -199,20 +199,20 @@ def _schema(
         version = facts.schema_versions(name).get(tablet.tablet_id)
         tells = replica.role == "replica" or (replica.role == "leader" and replica.lease_valid)
         if tells and version != table.version:
-            told = "does not say its schema version" if version is None else f"has schema version {version}"
-            yield Problem("tablets", _subject(table, tablet), f"{told} on {name}; the table has {table.version}")
+            difference = "does not say its schema version" if version is None else f"has schema version {version}"
+            yield Problem("tablets", _subject(table, tablet), f"{difference} on {name}; the table has {table.version}")
 
 
-def _led(subject: str, told: set[str], held: Mapping[str, GroupStatus], factor: int) -> Iterator[Problem]:
+def _led(subject: str, by_catalog: set[str], held: Mapping[str, GroupStatus], factor: int) -> Iterator[Problem]:
     leading = [status for status in held.values() if status.role == "leader" and status.lease_valid]
     if not leading:
         yield Problem("tablets", subject, "has no leader with a lease")
         return
     newest = max(leading, key=lambda status: status.term)
     voters = {node_of(voter) for voter in newest.voters}
-    if voters != told:
-        by_leader, by_catalog = ", ".join(sorted(voters)), ", ".join(sorted(told))
-        yield Problem("tablets", subject, f"has the voters {by_leader}; the catalog has {by_catalog}")
+    if voters != by_catalog:
+        names = ", ".join(sorted(voters)), ", ".join(sorted(by_catalog))
+        yield Problem("tablets", subject, "has the voters {}; the catalog has {}".format(*names))
     if newest.learners and len(newest.voters) >= factor:
         yield Problem("tablets", subject, f"has the learners {', '.join(newest.learners)} beside enough voters")
     members = voters | {node_of(learner) for learner in newest.learners}
@@ -309,7 +309,7 @@ async def look(
         await clock.sleep(LOOK_GAP_S)
 
 
-def told(report: ClusterReport) -> str:
+def report_text(report: ClusterReport) -> str:
     """The report as text: a table a section, then what is wrong, then one line that says it all."""
     return "\n".join(_lines(report))
 

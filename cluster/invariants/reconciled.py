@@ -21,7 +21,7 @@ PURGED = "purged-below-bound"
 SUMMARIES = "equal-summaries-equal-rows"
 
 KEPT_SUMMARIES = 1 << 14
-"""So many summaries of a tablet are remembered; then the older half is let go of."""
+"""How many summaries of a tablet are remembered; beyond that the older half is let go of."""
 
 _encode = msgspec.msgpack.Encoder().encode
 

@@ -76,7 +76,7 @@ def _replacement(tablet: TabletRecord, voters: tuple[Replica, ...], new_id: str)
 
 SCAN_INTERVAL_S = 1.0
 MOST_FOUNDED_AT_ONCE = 15
-"""For each live tablet server so many tablets may be CREATING. The rest of a large table waits until these are led:
+"""How many tablets may be CREATING for each live tablet server. The rest of a large table waits until these are led:
 groups that elect, and those that are not idle yet, cost most, and of a thousand at once none would end in time on
 servers that have little to spare."""
 
@@ -163,7 +163,7 @@ def fitting(placements: Iterable[Placement]) -> Iterator[Placement]:
 
 
 def within(limit: int, known: Iterable[TabletRecord], tablets: Iterable[TabletRecord]) -> list[TabletRecord]:
-    """These tablets without the last of those that are PREPARING, so that no more than `limit` are CREATING at once."""
+    """The tablets without the last of those that are PREPARING, so that no more than `limit` are CREATING at once."""
     room = limit - sum(tablet.state == TabletState.CREATING for tablet in known)
     kept: list[TabletRecord] = []
     for tablet in tablets:

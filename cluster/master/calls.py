@@ -54,11 +54,11 @@ class ServerCalls:
         self,
         ports: Ports,
         servers: ServerMap,
-        told: Callable[[ServerCall], None] = lambda call: None,
-        done: Callable[[ServerCall], None] = lambda call: None,
+        on_sent: Callable[[ServerCall], None] = lambda call: None,
+        on_done: Callable[[ServerCall], None] = lambda call: None,
     ) -> None:
-        """`told` hears of every call that is sent, `done` of those that were carried out."""
-        self._ports, self._servers, self._told, self._done = ports, servers, told, done
+        """`on_sent` hears of every call that is sent, `on_done` of those that were carried out."""
+        self._ports, self._servers, self._on_sent, self._on_done = ports, servers, on_sent, on_done
         self._in_flight: dict[str, dict[_Key, asyncio.Task[None]]] = {}
         self._waiting: dict[str, dict[_Key, ServerCall]] = {}
 
@@ -93,7 +93,7 @@ class ServerCalls:
             call = waiting.pop(key)
             address = self._servers.located(call.replica).address
             if address:
-                self._told(call)
+                self._on_sent(call)
                 in_flight[key] = asyncio.create_task(self._call(key, call, address), name="master.call")
 
     async def _call(self, key: _Key, call: ServerCall, address: str) -> None:
@@ -104,7 +104,7 @@ class ServerCalls:
             reply = decode_reply(await self._ports.network.call(address, encode(call.request), CALL_TIMEOUT_S))
             await pass_by(self._ports.failpoints, "master.after_call")
             if isinstance(reply, DoneReply):
-                self._done(call)
+                self._on_done(call)
         except (Unreachable, CallLost, Refused, InjectedFailure):
             pass  # The tserver's reports tell what was done; the next scan sends again what wasn't.
         finally:

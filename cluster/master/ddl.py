@@ -91,8 +91,8 @@ def alter_calls(leadership: LeaderTerm, table: TableRecord) -> tuple[ServerCall,
     """
     if not table.version:
         return ()  # It was never altered: there is nothing to lag behind.
-    altering, told = table.state == TableState.ALTERING, leadership.schema_versions
-    tablets = [each for each in lagging(leadership, table) if altering or each.tablet_id in told]
+    altering, reported = table.state == TableState.ALTERING, leadership.schema_versions
+    tablets = [each for each in lagging(leadership, table) if altering or each.tablet_id in reported]
     return tuple(call for tablet in tablets for call in _calls(leadership, table, tablet))
 
 

@@ -318,7 +318,7 @@ class CatalogManager:
         self._freshness.close()
 
     def _warm_caches(self) -> Caches:
-        """Those that this master keeps up to date with what it applies, leader or not (M13); built where there are
+        """The caches that this master keeps up to date with what it applies, leader or not (M13); built where there are
         none."""
         known = self._catalog
         if self._caches is None:

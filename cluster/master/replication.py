@@ -74,7 +74,7 @@ def next_change(config: TabletConfig, replication_factor: int, health: Health) -
     if leaving and len(voters) > replication_factor:
         return NextChange(ChangeKind.REMOVE, leaving[0])
     wanted = replication_factor + (1 if leaving else 0)
-    if health.overdue and is_crowded(config, wanted):
+    if health.overdue and is_over_replicated(config, wanted):
         return NextChange(ChangeKind.REMOVE)
     if config.learners:
         return _of_learners(config.learners, len(voters) < wanted, health)
@@ -87,7 +87,7 @@ def _leaving(config: TabletConfig, leaving: Collection[str]) -> list[Replica]:
     return [each for each in config.voters if each.node_id in leaving]
 
 
-def is_crowded(config: TabletConfig, wanted: int) -> bool:
+def is_over_replicated(config: TabletConfig, wanted: int) -> bool:
     """Whether there are members beyond as many voters as are wanted; while voters are lacking a learner is none."""
     return len(config.voters) >= wanted and len(config.members) > wanted
 
@@ -122,8 +122,8 @@ def newcomer(
 def surplus(
     known: Sequence[ServerEntry], live: Collection[str], config: TabletConfig, leader: str, load: Mapping[str, int]
 ) -> Replica:
-    """The member of a crowded tablet that goes: a learner if there is one, else one that is not live, else one in the
-    most crowded data centre, then zone, then on the most loaded server; its leader only if it is alone.
+    """The member that goes where a tablet has too many: a learner if there is one, else one that is not live, else one
+    in the data centre, then the zone, with most of them, then on the most loaded server; its leader only if alone.
     """
     zones = {each.node_id: each.zone for each in known}
     taken = [zones.get(member, "") for member in config.member_ids]
@@ -247,8 +247,10 @@ def _overdue(
     config, factor = tablet.config, table.replication_factor
     lacks = config is not None and len(config.voters) < factor
     wanted = factor + (config is not None and bool(_leaving(config, leadership.caches.leaving)))
-    crowded = config is not None and is_crowded(config, wanted) and not _catching_up(leadership, tablet, config, live)
-    if config is None or not (lacks or crowded):
+    too_many = (
+        config is not None and is_over_replicated(config, wanted) and not _catching_up(leadership, tablet, config, live)
+    )
+    if config is None or not (lacks or too_many):
         leadership.amiss_since_ns.pop(tablet.tablet_id, None)
         return False
     amiss = 0 if lacks else config.op_index

@@ -132,7 +132,7 @@ def local_demand(level: str, data_centre: str, replicas: ReplicaSet) -> Demand:
 
 
 def _cautious_demand(level: str, data_centre: str, factors: Mapping[str, int]) -> Demand:
-    """The same where masters have not heard of some replicas since they started: any of these may stand here too.
+    """The demand where masters have not heard of some replicas since they started: any of these may stand here too.
 
     So a local level asks for what it would ask for then, of replicas that are known to stand here.
     """
@@ -162,7 +162,7 @@ class WriteState:
         self._replicas, self._wanted = replicas, wanted
         self._fates: dict[str, Delivery] = {}
 
-    def told(self, node_id: str, fate: Delivery) -> None:
+    def note(self, node_id: str, fate: Delivery) -> None:
         """What came of one replica; the first word of each counts."""
         self._fates.setdefault(node_id, fate)
 
@@ -354,9 +354,9 @@ class Coordinator:
             await pass_by(self._ports.failpoints, "quorum.before_send", replicas.tablet_id)
             try:
                 reply = await self._calls.ask(endpoint, message, request.timeout_s)
-                state.told(endpoint.node_id, self._fate(reply))
+                state.note(endpoint.node_id, self._fate(reply))
             except Unanswered as error:
-                state.told(endpoint.node_id, error.delivery)
+                state.note(endpoint.node_id, error.delivery)
             if state.outcome is not None and not answered.done():
                 answered.set_result(None)
 

@@ -48,18 +48,9 @@ class Fence(msgspec.Struct, frozen=True, array_like=True):
     fence: int = LOWEST_TIME
     low_bound: int = LOWEST_TIME
 
-    def admits(self, each: MutationId) -> bool:
-        """Whether a new mutation may be taken; one that another replica holds is delivered all the same."""
-        return each.time >= self.fence
 
-
-_encode = msgspec.msgpack.Encoder().encode
+encode_fence = msgspec.msgpack.Encoder().encode
 decode_fence = msgspec.msgpack.Decoder(Fence).decode
-
-
-def encode_fence(fence: Fence) -> bytes:
-    """For the replica's store."""
-    return _encode(fence)
 
 
 def taken_ns(deletion: Deletion) -> int:
@@ -113,7 +104,7 @@ class Gate:
         self._under_way[each] = self._under_way.get(each, 0) + 1
 
     def leave(self, each: MutationId) -> None:
-        """It is durable and can be told, or will never be."""
+        """A mutation is durable and can be told, or will never be."""
         left = self._under_way.pop(each) - 1
         if left:
             self._under_way[each] = left
@@ -246,9 +237,9 @@ class Bounds:
             await pass_by(failpoints, "quorum.before_fence", tablet_id)
             await self.raise_fence(request.time)
             await pass_by(failpoints, "quorum.after_fence", tablet_id)
-            return self._told()
+            return self._bound_reply()
         if isinstance(request, AskLowBound):
-            return self._told()
+            return self._bound_reply()
         if isinstance(request, HashIds):
             return IdsHashed(await self._hashed(request.low, request.high))
         if isinstance(request, ListIds):
@@ -259,7 +250,7 @@ class Bounds:
             return Stored()
         return await self._send(request, calls)
 
-    def _told(self) -> BoundTold:
+    def _bound_reply(self) -> BoundTold:
         return BoundTold(self.low_bound, self._ports.clock.wall_ns())
 
     async def _hashed(self, low: int, high: int) -> bytes:

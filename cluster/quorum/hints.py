@@ -56,7 +56,7 @@ _decode = msgspec.msgpack.Decoder(Hint | HintsDelivered).decode
 class Hints:
     """The hints of one coordinator, over a journal of its own in the node's log.
 
-    `written_bytes` counts what was ever stored for hints here, `dropped` what found no room.
+    `dropped` counts those that found no room.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Hints:
         self._targets: dict[int, str] = {}
         self._next = 1
         self._records = 0
-        self.written_bytes = self.dropped = 0
+        self.dropped = 0
 
     def take(self, number: int, record: bytes) -> None:
         """Take a durable record in (`cluster.quorum.journal.OnRecord`)."""
@@ -90,13 +90,12 @@ class Hints:
         hint = Hint(self._next, target.node_id, target.address, tablet_id, mutation, taken_ms)
         self._next += 1
         record = _encode(hint)
-        self.written_bytes += len(record)
         await journal.put((record,))
         self._shorten(journal)
         return True
 
     async def delivered(self, journal: Journal, numbers: tuple[int, ...]) -> None:
-        """These are over. Raises JournalFull: then they are sent once more, which changes nothing."""
+        """Note that hints are over. Raises JournalFull: then they are sent once more, which changes nothing."""
         await journal.put((_encode(HintsDelivered(numbers)),))
         self._shorten(journal)
 

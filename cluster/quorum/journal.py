@@ -44,7 +44,7 @@ class Journal:
             self._durable = entry.index
             self._on_durable(entry.index, entry.data)
         self._next = self._durable + 1
-        self._log.attach(self._told, self._disk_full)
+        self._log.attach(self._on_durable_entries, self._disk_full)
 
     @property
     def durable(self) -> int:
@@ -99,7 +99,7 @@ class Journal:
             elif not durable.done():
                 durable.set_exception(error)
 
-    def _told(self, persists: list[Persist]) -> None:
+    def _on_durable_entries(self, persists: list[Persist]) -> None:
         for persist in persists:
             for entry in persist.entries:
                 self._durable = entry.index

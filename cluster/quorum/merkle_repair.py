@@ -131,11 +131,6 @@ class MerkleTree:
             pairs = zip(below[::2], below[1::2], strict=True)
             self._levels.insert(0, [blake2b(one + two, digest_size=_HASH_BYTES).digest() for one, two in pairs])
 
-    @property
-    def root(self) -> Hash:
-        """One hash of everything."""
-        return self._levels[0][0]
-
     def leaf(self, number: int) -> Hash:
         """The hash of one leaf."""
         return self._levels[-1][number]
@@ -200,9 +195,9 @@ def older_than(before_ms: int) -> Unneeded:
 CALL_TIMEOUT_S = 5.0
 """Five times what a step takes: whoever is gone must not hold up the next repair."""
 _TURN_NS = 1_000_000_000
-"""A step works for about so long before it answers."""
+"""How long a step works, about, before it answers."""
 _BATCH_BYTES = 1 << 20
-"""Partitions are sent so many bytes at a time; a larger one goes alone."""
+"""How many bytes of partitions are sent at a time; a larger one goes alone."""
 _NS_PER_MS = 1_000_000
 
 
@@ -310,7 +305,7 @@ class _Streaming:
 class Repairs:
     """Repairs that this node coordinates: of tablets that it is the first replica of, and those that operators ask for.
 
-    `own` gives the former. `done` counts those that ended well in the background.
+    `own` gives the former.
     """
 
     def __init__(
@@ -321,7 +316,6 @@ class Repairs:
         self._periodic: asyncio.Task[None] | None = None
         self._running: dict[asyncio.Task[Repaired], None] = {}
         self._busy: dict[str, asyncio.Lock] = {}
-        self.done = 0
 
     def start(self) -> None:
         """Repair in the background, if the knob says so."""
@@ -362,7 +356,6 @@ class Repairs:
             for each in list(self._own()):
                 try:
                     await self.repair([each])
-                    self.done += 1
                 except RepairAborted as error:
                     self._log.info("no repair of %s: %s", each.replicas.tablet_id, error)
 

@@ -28,7 +28,7 @@ READ_REPAIRS = (BLOCKING, NONE)
 
 
 class WritePartition(msgspec.Struct, frozen=True, tag="WritePartition"):
-    """Write a mutation of one partition at a level, within so long. Answered by `Written`."""
+    """Write a mutation of one partition at a level, within `timeout_s`. Answered by `Written`."""
 
     table: str
     mutation: bytes
@@ -235,7 +235,7 @@ class HashIds(msgspec.Struct, frozen=True, tag="HashIds"):
 
 
 class ListIds(msgspec.Struct, frozen=True, tag="ListIds"):
-    """List those ids, or the first of them. Answered by `IdsListed`."""
+    """List the ids that `HashIds` hashes, or the first of them. Answered by `IdsListed`."""
 
     tablet_id: str
     epoch: int
@@ -291,7 +291,7 @@ class PageRead(msgspec.Struct, frozen=True, tag="PageRead"):
 
 
 class Stored(msgspec.Struct, frozen=True, tag="Stored"):
-    """It is durable here."""
+    """What was sent is durable at this replica."""
 
 
 class RowsFetched(msgspec.Struct, frozen=True, tag="RowsFetched"):
@@ -315,7 +315,7 @@ class LeavesHashed(msgspec.Struct, frozen=True, tag="LeavesHashed"):
 
 
 class SpanStreamed(msgspec.Struct, frozen=True, tag="SpanStreamed"):
-    """So many partitions of so many bytes are durable at each target; `next_token` goes on, None at the end."""
+    """How many partitions, of how many bytes, are durable at each target; `next_token` goes on, None at the end."""
 
     partitions: int
     sent_bytes: int
@@ -355,13 +355,13 @@ class SnapshotGone(msgspec.Struct, frozen=True, tag="SnapshotGone"):
 
 
 class PartitionSummary(msgspec.Struct, frozen=True, tag="PartitionSummary"):
-    """What was asked for."""
+    """The summary of a partition that was asked for."""
 
     summary: Summary
 
 
 class MutationsFetched(msgspec.Struct, frozen=True, tag="MutationsFetched"):
-    """Those that are here."""
+    """The mutations that were asked for, as far as they are here."""
 
     mutations: tuple[LoggedMutation, ...]
 

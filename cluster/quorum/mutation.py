@@ -73,7 +73,7 @@ class MutationBuilder:
         return self
 
     def build(self) -> PartitionMutation:
-        """The mutation."""
+        """All that was said so far, as one mutation."""
         rows = [self._rows[key] for key in sorted(self._rows)]
         return PartitionMutation(self.partition, canonical(self._deletion, self._ranges, rows))
 

@@ -7,7 +7,7 @@ that begins in the same turn shows are one snapshot (Q5). Numbers are places in 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from typing import Generic, NamedTuple, TypeVar
 
 from cluster.observer import UNOBSERVED, Observer
@@ -63,10 +63,6 @@ class MutationIndex(Generic[P]):
     def between(self, low: int, high: int) -> list[MutationId]:
         """Ids with times from `low` on and below `high`, rising."""
         return self._sorted[self._first(low) : self._first(high)]
-
-    def partitions(self) -> Iterator[KeyBytes]:
-        """Every partition of which an id is known."""
-        return iter(list(self._partitions))
 
     def forget_below(self, bound: int) -> list[tuple[MutationId, Indexed[P]]]:
         """Forget the ids below a bound; what was known of them."""
@@ -168,10 +164,6 @@ class MutationLog:
         self._observer.log_collected(self._group, number)
 
     # ---- what coordinators ask ----
-
-    def has(self, each: MutationId) -> bool:
-        """Whether it was applied here."""
-        return each.time < self.low_bound or each in self.index
 
     def summary(self, partition: KeyBytes) -> Summary:
         """The plain summary of a partition now, from the low bound on."""

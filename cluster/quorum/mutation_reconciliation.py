@@ -73,7 +73,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Collect:
-    """Have the replica list those ids, or the first of them."""
+    """Have the replica list its ids with times from `low` on and below `high`, or the first of them."""
 
     node: str
     low: int
@@ -99,7 +99,7 @@ class RaiseBound:
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """It is over: `bound` is what was raised (None without a fence), `delivered` counts mutations sent."""
+    """A reconciliation ended well: `bound` was raised (None without a fence), `delivered` mutations were sent."""
 
     bound: int | None
     delivered: int
@@ -107,7 +107,7 @@ class Reconciled:
 
 @dataclass(frozen=True, slots=True)
 class Abandoned:
-    """It is over, and no bound was raised: why."""
+    """A reconciliation ended, and no bound was raised: why."""
 
     reason: str
 
@@ -305,16 +305,6 @@ _POINTS: Mapping[type[Step], str] = MappingProxyType(
 """The failpoints passed before a step is carried out."""
 
 
-@dataclass(slots=True)
-class ReconcilingStats:
-    """What came of the reconciliations that this node coordinated; `exchanges` are those without a fence."""
-
-    reconciled: int = 0
-    abandoned: int = 0
-    exchanges: int = 0
-    delivered: int = 0
-
-
 class Reconciling:
     """Reconciles the tablets that this node has a replica of; `own` gives their replica sets as of now."""
 
@@ -324,7 +314,6 @@ class Reconciling:
         self._ports, self._knobs, self._calls, self._own = ports, knobs, calls, own
         self._log = node_logger(ports.node_id)
         self._tasks: list[asyncio.Task[None]] = []
-        self.stats = ReconcilingStats()
 
     def start(self) -> None:
         """Poll and raise bounds in the background, as the knobs say."""
@@ -343,20 +332,7 @@ class Reconciling:
         time = await self._pick_time(replicas, fenced)
         if time is None:
             return Abandoned("not all replicas told their clocks")
-        exchange = _Meeting(replicas, time, fenced, self._calls, self._ports.failpoints)
-        found = await exchange.run()
-        self._count(found)
-        return found
-
-    def _count(self, found: Reconciled | Abandoned) -> None:
-        if isinstance(found, Abandoned):
-            self.stats.abandoned += 1
-            return
-        self.stats.delivered += found.delivered
-        if found.bound is None:
-            self.stats.exchanges += 1
-        else:
-            self.stats.reconciled += 1
+        return await _Meeting(replicas, time, fenced, self._calls, self._ports.failpoints).run()
 
     async def _take_turns(self, period_s: float, fenced: bool) -> None:
         """Replicas of a tablet take turns, period by period of the wall clock: restarts don't change whose it is."""
@@ -379,14 +355,14 @@ class Reconciling:
         if not fenced:
             return max(self._ports.clock.wall_ns() - UNDER_WAY_NS, 0)
         asked = AskLowBound(replicas.tablet_id, replicas.epoch)
-        told = await asyncio.gather(*(self._told(replicas, each.node_id, asked) for each in replicas.endpoints))
-        clocks = [each.clock_ns for each in told if each is not None]
-        if len(clocks) < len(told):
+        replies = await asyncio.gather(*(self._ask_bound(replicas, each.node_id, asked) for each in replicas.endpoints))
+        clocks = [each.clock_ns for each in replies if each is not None]
+        if len(clocks) < len(replies):
             return None
         knobs = self._knobs
         return backdated(min(clocks), knobs.write_timeout_ms * _NS_PER_MS, knobs.reconcile_margin_ms * _NS_PER_MS)
 
-    async def _told(self, replicas: ReplicaSet, node: str, asked: AskLowBound) -> BoundTold | None:
+    async def _ask_bound(self, replicas: ReplicaSet, node: str, asked: AskLowBound) -> BoundTold | None:
         try:
             reply = await self._calls.ask(replicas.named(node), asked, STEP_TIMEOUT_S)
         except Unanswered:

@@ -31,7 +31,6 @@ class StoreStats:
 
     read_bytes: int = 0
     written_bytes: int = 0
-    reads: int = 0
     reads_from_disk: int = 0
     flushes: int = 0
     compactions: int = 0
@@ -80,7 +79,7 @@ class PartitionStore(Protocol):
         """
 
     async def apply_all(self, arrivals: Sequence[Arrival]) -> None:
-        """Do so with each, in this order; after DiskFull some of several may have been taken."""
+        """Make mutations durable, then visible, in this order; after DiskFull some of several may have been taken."""
 
     def begin_apply(self, arrivals: Sequence[Arrival]) -> asyncio.Future[None]:
         """`apply_all`, begun in this very turn: the result ends as that would, and is shared by all who wait for it."""
@@ -89,7 +88,7 @@ class PartitionStore(Protocol):
         """The mutation at a place of the log, encoded; None where the log keeps it no more."""
 
     async def find(self, number: int) -> bytes | None:
-        """The same, also where the log has forgotten it and the store keeps it elsewhere. Raises Quarantined."""
+        """What `logged` gives, also where the store keeps it elsewhere by now; raises Quarantined."""
 
     async def note(self, note: bytes) -> None:
         """Keep these bytes durably beside the mutations, in place of those before; raises DiskFull."""

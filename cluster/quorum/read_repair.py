@@ -473,7 +473,7 @@ class LoggedReadState:
         return True
 
     def _ask(self, stage: _LoggedStage, questions: Sequence[LoggedQuestion]) -> list[LoggedInstruction]:
-        """These, and nothing else, are waited for now; one for each replica."""
+        """Ask these questions, one for each replica: nothing else is waited for now."""
         self._stage, self._awaited = stage, {each.endpoint.node_id: each for each in questions}
         return list(questions)
 

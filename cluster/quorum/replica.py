@@ -7,8 +7,8 @@ tablet as running once all its replicas were reported.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import ClassVar, Protocol
 
 from cluster.config import Knobs
 from cluster.groups.spec import OnFailure, Transport
@@ -98,12 +98,88 @@ class Replication(Protocol):
         """Carry a request out, or refuse one of the other design; raises Quarantined."""
 
 
-class PartitionReplica:
+class Leaderless:
+    """A replica that takes part in no Raft group, for a `cluster.tserver.strategy.Strategy`: it leads nobody, hears
+    nobody, knows no configuration, and refuses what only members of a group carry out.
+    """
+
+    def __init__(self, created: CreateTablet) -> None:
+        self.created = created
+
+    def refusal(self, request: object) -> ErrorReply:
+        """Why a request that only members of a Raft group carry out is refused; each kind says so itself."""
+        raise NotImplementedError
+
+    @property
+    def leads(self) -> bool:
+        """Whether changes of configuration are this replica's to make: they never are."""
+        return False
+
+    def configurations(self) -> tuple[Configuration, Configuration]:
+        """Empty ones: there is neither a committed configuration nor one in a log."""
+        return Configuration(), Configuration()
+
+    def contacts(self) -> tuple[int, Mapping[str, int]]:
+        """Nobody, in no term: nobody's silence is this replica's to judge."""
+        return 0, {}
+
+    def voters(self) -> tuple[Member, ...]:
+        """Nobody, for nothing is voted on here."""
+        return ()
+
+    def on_fence(self) -> None:
+        """Nothing depends on the node's clock here."""
+
+    def receive(self, messages: tuple[Message, ...]) -> None:
+        """Raft messages are for none of its kind."""
+
+    async def serve(self, request: RowRequest) -> bytes:
+        """Rows are served elsewhere: an encoded refusal."""
+        return encode(self.refusal(request))
+
+    async def change_configuration(self, request: ChangeReplicas) -> ConfigurationReply | ErrorReply:
+        """There is no configuration to change here: a refusal."""
+        return self.refusal(request)
+
+    async def transfer_leadership(self, request: TransferLeadership) -> LeadershipReply | ErrorReply:
+        """There is nothing to hand over: a refusal."""
+        return self.refusal(request)
+
+    def bare_report(self, state: str, schema_version: int = 0, awaits_index: int = 0) -> TabletReport:
+        """What masters are told of it: nothing of term, leader or configuration."""
+        created = self.created
+        return TabletReport(
+            created.tablet_id, created.table_id, state, 0, None, (), (), 0, schema_version, awaits_index=awaits_index
+        )
+
+    def bare_status(self, role: str, voters: tuple[str, ...] = (), schema_version: int = 0) -> GroupState:
+        """Its line in the node's status: nothing of terms and logs, of which it has none."""
+        return GroupState(
+            group=self.created.tablet_id,
+            role=role,
+            term=0,
+            leader=None,
+            commit_index=0,
+            applied_index=0,
+            last_index=0,
+            first_index=1,
+            last_term=0,
+            lease_valid=False,
+            voters=voters,
+            learners=(),
+            config_term=0,
+            config_index=0,
+            digest=0,
+            schema_version=schema_version,
+        )
+
+
+class PartitionReplica(Leaderless):
     """A `cluster.tserver.strategy.Strategy` for tablets without leaders, whose design is `replication`."""
 
     def __init__(self, ports: Ports, created: CreateTablet, knobs: Knobs, replication: Replication) -> None:
-        self.created, self._ports, self._knobs = created, ports, knobs
-        self._replication = replication
+        super().__init__(created)
+        self._ports, self._knobs, self._replication = ports, knobs, replication
         self._store: PartitionStore | None = None
         self._schema_version = created.schema_version
         self._on_change: Callable[[], None] = lambda: None
@@ -126,7 +202,7 @@ class PartitionReplica:
         replication.opened(self._store)
 
     async def close(self) -> None:
-        """Stop serving."""
+        """Stop serving; what was acknowledged is found again."""
         store, self._store = self._store, None
         if store is not None:
             await store.close()
@@ -153,7 +229,7 @@ class PartitionReplica:
 
     @property
     def epoch(self) -> int:
-        """That of the replica set that this replica belongs to."""
+        """The epoch of the replica set that this replica belongs to."""
         return self.created.awaits_index
 
     @property
@@ -176,89 +252,33 @@ class PartitionReplica:
 
     def report(self) -> TabletReport:
         """What masters are told: it is there, and there is no leader to wait for."""
-        created = self.created
-        return TabletReport(
-            tablet_id=created.tablet_id,
-            table_id=created.table_id,
-            state=LEADERLESS,
-            term=0,
-            leader=None,
-            voters=(),
-            learners=(),
-            config_index=0,
-            schema_version=self._schema_version,
-        )
+        return self.bare_report(LEADERLESS, self._schema_version)
 
     def status(self) -> GroupState | None:
-        """That it is there, and with whom; nothing of terms and logs, of which it has none."""
-        return GroupState(
-            group=self.created.tablet_id,
-            role="replica",
-            term=0,
-            leader=None,
-            commit_index=0,
-            applied_index=0,
-            last_index=0,
-            first_index=1,
-            last_term=0,
-            lease_valid=False,
-            voters=tuple(replica.node_id for replica in self.created.voters),
-            learners=(),
-            config_term=0,
-            config_index=0,
-            digest=0,
-            schema_version=self._schema_version,
-        )
-
-    @property
-    def leads(self) -> bool:
-        """Never: nobody does."""
-        return False
-
-    def configurations(self) -> tuple[Configuration, Configuration]:
-        """None: its replica set is the catalog's."""
-        return Configuration(), Configuration()
-
-    def contacts(self) -> tuple[int, Mapping[str, int]]:
-        """Nobody's silence is this replica's to judge."""
-        return 0, {}
-
-    def voters(self) -> tuple[Member, ...]:
-        """Nobody votes."""
-        return ()
+        """What the node's status says: it is there, and with whom."""
+        voters = tuple(replica.node_id for replica in self.created.voters)
+        return self.bare_status("replica", voters, self._schema_version)
 
     def members(self) -> tuple[Member, ...]:
-        """Those of its founding: the catalog says who holds a tablet."""
+        """The members of its founding: the catalog says who holds a tablet."""
         return tuple(Member(replica.node_id, replica.address) for replica in self.created.voters)
 
-    def on_fence(self) -> None:
-        """Timestamps are the clients'."""
-
-    def receive(self, messages: tuple[Message, ...]) -> None:
-        """No Raft messages are for it."""
-
-    def serve(self, request: RowRequest) -> Coroutine[Any, Any, bytes]:
-        """Requests of other designs are refused."""
-        return _refused(self.created)
-
-    async def change_configuration(self, request: ChangeReplicas) -> ConfigurationReply | ErrorReply:
-        """Replica sets change by Q11, which is not built yet."""
-        return ErrorReply("CHANGE_REFUSED", f"tablet {request.group} has no Raft configuration", definite=True)
-
-    async def transfer_leadership(self, request: TransferLeadership) -> LeadershipReply | ErrorReply:
-        """There is nothing to hand over."""
-        return ErrorReply("INVALID", f"nobody leads tablet {request.group}: its replicas are equals", definite=True)
+    def refusal(self, request: object) -> ErrorReply:
+        """Replica sets change by Q11, which is not built yet; its replicas are equals, written and read at levels."""
+        if isinstance(request, ChangeReplicas):
+            return ErrorReply("CHANGE_REFUSED", f"tablet {request.group} has no Raft configuration", definite=True)
+        if isinstance(request, TransferLeadership):
+            message = f"nobody leads tablet {request.group}: its replicas are equals"
+            return ErrorReply("INVALID", message, definite=True)
+        created = self.created
+        message = f"tablet {created.tablet_id} is of the design {created.design!r}: it is written and read at levels"
+        return ErrorReply("INVALID", message, definite=True)
 
     async def alter_schema(self, request: AlterTablet) -> DoneReply | ErrorReply:
         """Cells are stored by column id, so that a schema changes nothing here but what is reported."""
         self._schema_version = max(self._schema_version, request.schema_version)
         self._on_change()
         return DoneReply(done=True, version=self._schema_version)
-
-
-async def _refused(created: CreateTablet) -> bytes:
-    message = f"tablet {created.tablet_id} is of the design {created.design!r}: it is written and read at levels"
-    return encode(ErrorReply("INVALID", message, definite=True))
 
 
 # ---- legacy ----

@@ -108,7 +108,7 @@ def difference(one: Summary, other: Summary, overflow_is_equal: bool = False) ->
         return None
     cells = _SketchCells.unpacked(one.sketch)
     cells.subtract(_SketchCells.unpacked(other.sketch))
-    found = cells.take_apart()
+    found = cells.peel()
     if overflow_is_equal or _explains(found, one, other):
         return Difference(tuple(sorted(found.only_one)), tuple(sorted(found.only_other)))
     return None
@@ -197,7 +197,7 @@ class _SketchCells:
             self._sums[at] ^= other._sums[at]
             self._checks[at] ^= other._checks[at]
 
-    def take_apart(self) -> Difference:
+    def peel(self) -> Difference:
         """Take out ids that are alone in a cell, as long as there are any; empties the cells unless they overflowed."""
         only: dict[int, dict[bytes, None]] = {1: {}, -1: {}}
         waiting = list(range(len(self._counts)))

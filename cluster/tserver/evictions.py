@@ -76,7 +76,7 @@ class Evictions:
         self._alarm.set(self._clock.monotonic_ns() + self._interval_ns)
 
     async def close(self) -> None:
-        """Stop."""
+        """Look no more, and break off what is under way."""
         self._alarm.cancel()
         tasks = list(self._busy.values())
         for task in tasks:

@@ -91,7 +91,7 @@ class MasterLink:
         return self._sequence, self._full, tuple(self._sent)
 
     def lost(self) -> None:
-        """It was not answered: what it said has to be said again."""
+        """The heartbeat was not answered: what it said has to be said again."""
         self._changed = self._sent | self._changed
 
     def answered(self, reply: HeartbeatReply) -> None:
@@ -149,7 +149,7 @@ class HeartbeatSender:
             line.alarm.set_earlier(soon_ns)
 
     async def close(self) -> None:
-        """Stop."""
+        """Send no more, and break off what is under way."""
         tasks = [task for line in self._lines.values() if (task := line.task) is not None]
         tasks += [] if self._saving is None else [self._saving]
         for line in self._lines.values():
@@ -173,10 +173,10 @@ class HeartbeatSender:
     def _wake(self, node_id: str) -> None:
         line = self._lines[node_id]
         line.alarm.set(self._ports.clock.monotonic_ns() + self._interval_ns)
-        if self._is_told(node_id) and (line.task is None or line.task.done()):
+        if self._is_addressed(node_id) and (line.task is None or line.task.done()):
             line.task = asyncio.create_task(self._beat(line), name=f"heartbeat.{node_id}")
 
-    def _is_told(self, node_id: str) -> bool:
+    def _is_addressed(self, node_id: str) -> bool:
         """Every master hears that this server lives, so that whoever leads next knows it (M3, KUDU-1358)."""
         return not self._follows_leader or self._followed == node_id
 

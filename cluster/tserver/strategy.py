@@ -10,7 +10,7 @@ from cluster.config import Knobs
 from cluster.groups.spec import OnFailure, Transport
 from cluster.log.view import GroupLog
 from cluster.observer import Observer
-from cluster.quorum.replica import LegacyReplica, LoggedReplica, PartitionReplica
+from cluster.quorum.replica import Leaderless, LegacyReplica, LoggedReplica, PartitionReplica
 from cluster.raft.types import Configuration, Member, Message
 from cluster.ranges.replica import RangeReplica
 from cluster.store.node_clock import NodeClock
@@ -25,7 +25,6 @@ from cluster.wire.messages import (
     GroupState,
     RowRequest,
     TabletReport,
-    encode,
 )
 from cluster.wire.operating import LeadershipReply, TransferLeadership
 from harness.ports.api import Ports
@@ -60,7 +59,7 @@ class Strategy(Protocol):
         """Take a schema up, as the leader master asks until it is reported; idempotent (M5)."""
 
     def status(self) -> GroupState | None:
-        """This replica's own view of its peers, once it is open."""
+        """The replica's own view of its peers, once it is open."""
 
     def report(self) -> TabletReport:
         """What masters are told of this replica."""
@@ -69,7 +68,7 @@ class Strategy(Protocol):
         """The last that this replica knows to be committed, and the last in its log; empty where there is none."""
 
     def contacts(self) -> tuple[int, Mapping[str, int]]:
-        """Its term, and when (ns of the monotonic clock) each other member answered it last; of a leader that holds its
+        """The term, and when (ns of the monotonic clock) each other member answered it last; of a leader that holds its
         lease, else nobody."""
 
     def voters(self) -> tuple[Member, ...]:
@@ -120,100 +119,43 @@ STRATEGIES: dict[str, MakeReplica] = {"raft": _ranges, "legacy": _legacy, "logge
 # ---- failed replicas (G7) ----
 
 
-class FailedReplica:
-    """A tablet's place on this server after its replica failed; `state` is FAILED or QUARANTINED."""
+class FailedReplica(Leaderless):
+    """A tablet's place on this server after its replica failed; `state` is FAILED or QUARANTINED.
+
+    It is reported and asked like any other replica, and takes part in nothing: it never votes, acknowledges or serves.
+    The node and its other replicas go on.
+    """
 
     def __init__(self, created: CreateTablet, state: str, reason: str) -> None:
-        self.created, self.state, self.reason = created, state, reason
+        super().__init__(created)
+        self.state, self.reason = state, reason
 
     async def open(
         self, transport: Transport, log: GroupLog, on_change: Callable[[], None], on_failure: OnFailure
     ) -> None:
-        """It stays closed."""
-
-    @property
-    def leads(self) -> bool:
-        """Never."""
-        return False
-
-    def configurations(self) -> tuple[Configuration, Configuration]:
-        """It knows of none."""
-        return Configuration(), Configuration()
-
-    def contacts(self) -> tuple[int, Mapping[str, int]]:
-        """It leads nobody."""
-        return 0, {}
-
-    def members(self) -> tuple[Member, ...]:
-        """It knows nobody."""
-        return ()
-
-    def voters(self) -> tuple[Member, ...]:
-        """It knows nobody."""
-        return ()
-
-    def on_fence(self) -> None:
-        """Clocks don't matter to it."""
-
-    def report(self) -> TabletReport:
-        """What masters are told: nothing of term, leader or configuration."""
-        created = self.created
-        return TabletReport(
-            tablet_id=created.tablet_id,
-            table_id=created.table_id,
-            state=self.state,
-            term=0,
-            leader=None,
-            voters=(),
-            learners=(),
-            config_index=0,
-            schema_version=0,
-            awaits_index=created.awaits_index,
-        )
-
-    def status(self) -> GroupState:
-        """Its line in the node's status: the role says what it is."""
-        return GroupState(
-            group=self.created.tablet_id,
-            role=self.state.lower(),
-            term=0,
-            leader=None,
-            commit_index=0,
-            applied_index=0,
-            last_index=0,
-            first_index=1,
-            last_term=0,
-            lease_valid=False,
-            voters=(),
-            learners=(),
-            config_term=0,
-            config_index=0,
-            digest=0,
-        )
-
-    def receive(self, messages: tuple[Message, ...]) -> None:
-        """It hears nothing."""
+        """Nothing is opened: what is damaged stays closed."""
 
     async def close(self) -> None:
-        """Nothing runs."""
+        """Nothing runs that would have to end."""
 
-    async def serve(self, request: RowRequest) -> bytes:
-        """The answer to every read and change: another replica may serve it."""
-        return encode(self._refusal())
+    def report(self) -> TabletReport:
+        """What masters are told: its state, and the configuration that it was to be added to."""
+        return self.bare_report(self.state, awaits_index=self.created.awaits_index)
 
-    async def change_configuration(self, request: ChangeReplicas) -> ConfigurationReply | ErrorReply:
-        """The same answer."""
-        return self._refusal()
+    def status(self) -> GroupState | None:
+        """What the node's status says: the role tells what it is."""
+        return self.bare_status(self.state.lower())
 
-    async def transfer_leadership(self, request: TransferLeadership) -> LeadershipReply | ErrorReply:
-        """The same answer."""
-        return self._refusal()
+    def members(self) -> tuple[Member, ...]:
+        """Nobody: what it knew can't be relied on."""
+        return ()
 
     async def alter_schema(self, request: AlterTablet) -> DoneReply | ErrorReply:
-        """The same answer."""
-        return self._refusal()
+        """No schema is taken up any more: a refusal."""
+        return self.refusal(request)
 
-    def _refusal(self) -> ErrorReply:
+    def refusal(self, request: object) -> ErrorReply:
+        """The answer to everything: another replica may serve it."""
         return ErrorReply("NOT_THE_LEADER", f"this replica is {self.state}: {self.reason}", definite=True)
 
 

@@ -31,7 +31,7 @@ from cluster.quorum.sorted.blocks import (
 from harness.ports.api import Disk
 
 _WRITE_BYTES = 1 << 18
-"""Blocks are written to the disk so many bytes at a time."""
+"""How many bytes of blocks are written to the disk at a time."""
 
 
 class FileRef(msgspec.Struct, frozen=True, array_like=True):

@@ -16,7 +16,7 @@ from cluster.quorum.rows import QuorumRow, canonical, merge_rows, oldest_timesta
 from cluster.quorum.sorted.blocks import Chunk, Place
 
 _CHUNK_ROWS = 256
-"""Rows are handed out so many at a time: no turn of the event loop is long because of a large partition."""
+"""How many rows are handed out at a time: no turn of the event loop is long because of a large partition."""
 
 
 @dataclass(slots=True)

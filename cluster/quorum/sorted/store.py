@@ -95,12 +95,12 @@ _COMING_BYTES = 1 << 18
 _FULL_TABLES = 2
 """Full memtables that wait to be flushed; with more, writes wait."""
 _LOG_TABLES = 4
-"""What is not reconciled may hold back so many memtables' worth of the log."""
+"""How many memtables' worth of the log may be held back by what is not reconciled."""
 _REPLAY_TURN = 256
 """Mutations merged in one turn at a restart."""
 
 MOST_NOTES = 256
-"""After so many notes what is in memory is flushed, however little it is."""
+"""After how many notes what is in memory is flushed, however little it is."""
 
 OnQuarantined = Callable[[Quarantined], None]
 
@@ -207,13 +207,13 @@ class SortedStore:
         await self.apply_all((Arrival(mutation, encode_mutation(mutation), each),))
 
     async def apply_all(self, arrivals: Sequence[Arrival]) -> None:
-        """Do so with each, in this order, as many at once as there is room for on the way to the log.
+        """Make mutations durable, then visible, in this order, as many at once as the way to the log has room for.
 
         After DiskFull some of several may have been taken.
         """
         at = 0
         while at < len(arrivals):
-            while self._crowded():
+            while self._congested():
                 self._require_whole()
                 await self._room.wait()
             taken, durable = self._send(arrivals, at)
@@ -222,11 +222,11 @@ class SortedStore:
 
     def begin_apply(self, arrivals: Sequence[Arrival]) -> asyncio.Future[None]:
         """`apply_all`, begun in this turn where there is room: what comes back is for all who wait (shield it)."""
-        if len(arrivals) > 1 or self._crowded():
+        if len(arrivals) > 1 or self._congested():
             return asyncio.create_task(self.apply_all(arrivals), name="quorum.store")
         return self._send(arrivals, 0)[1]
 
-    def _crowded(self) -> bool:
+    def _congested(self) -> bool:
         return self._coming.bytes >= _COMING_BYTES or len(self._tables) > 1 + _FULL_TABLES
 
     def _send(self, arrivals: Sequence[Arrival], at: int) -> tuple[int, asyncio.Future[None]]:
@@ -285,7 +285,6 @@ class SortedStore:
     async def read(self, asked: Slice) -> Page:
         """The slice as it was at the moment of the call; raises Quarantined."""
         self._require_whole()
-        self.stats.reads += 1
         pinned = self._live.pin()
         try:
             place = place_of(asked.partition)

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace as changed
 
-from cluster.health.check import ClusterReport, examine, look, told
+from cluster.health.check import ClusterReport, examine, look, report_text
 from cluster.health.facts import SCHEMA_VERSIONS, CatalogFacts, ClusterFacts, collect
 from cluster.wire.messages import (
     MastersReply,
@@ -80,11 +80,11 @@ def with_schema(node: str, version: int, **changes: object) -> Spoil:
     """One replica of a tablet has another version of its table's schema."""
 
     def corrupt(facts: ClusterFacts) -> ClusterFacts:
-        told = with_group(node, "tablet-1", **changes)(facts)
-        status = told.statuses[node]
+        report_text = with_group(node, "tablet-1", **changes)(facts)
+        status = report_text.statuses[node]
         assert status is not None
         other = replace(status, details={SCHEMA_VERSIONS: {"tablet-0": TABLE.version, "tablet-1": version}})
-        return replace(told, statuses={**told.statuses, node: other})
+        return replace(report_text, statuses={**report_text.statuses, node: other})
 
     return corrupt
 
@@ -209,8 +209,8 @@ WRONG: dict[str, tuple[Spoil, str]] = {
 def test_a_healthy_cluster_has_no_problem() -> None:
     report = examine(healthy())
     assert report.healthy and report.problems == ()
-    assert told(report).endswith("HEALTHY: 7 nodes, 1 tables, 2 tablets, 6 replicas")
-    assert "orders  RUNNING" in told(report) and "m2    leader" in told(report)
+    assert report_text(report).endswith("HEALTHY: 7 nodes, 1 tables, 2 tablets, 6 replicas")
+    assert "orders  RUNNING" in report_text(report) and "m2    leader" in report_text(report)
 
 
 def test_a_replica_that_was_created_to_be_added_and_knows_nothing_is_nothing_wrong() -> None:
@@ -224,7 +224,7 @@ def test_what_is_wrong_is_told(name: str) -> None:
     report = examine(corrupt(healthy()))
     assert not report.healthy
     assert any(sentence in f"{each.subject} {each.message}" for each in report.problems), report.problems
-    assert "NOT HEALTHY" in told(report) and sentence in told(report)
+    assert "NOT HEALTHY" in report_text(report) and sentence in report_text(report)
 
 
 def test_a_master_that_was_removed_may_know_an_older_configuration() -> None:

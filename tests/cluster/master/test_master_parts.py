@@ -164,7 +164,7 @@ class Slow:
         self.done: list[object] = []
         self.released = asyncio.Event()
         self.ports = Around(self._answer).ports
-        self.calls = ServerCalls(self.ports, ServerMap(1), done=lambda call: self.done.append(call.request))
+        self.calls = ServerCalls(self.ports, ServerMap(1), on_done=lambda call: self.done.append(call.request))
 
     async def _answer(self, request: object) -> Reply:
         self.told.append(request)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mutations import KEYS, PARTITIONS, Statements, statements
+from mutations import KEYS, PARTITIONS, Statements, has_applied, statements
 
 from cluster.quorum.ids import LOWEST_TIME, MutationId
 from cluster.quorum.messages import (
@@ -52,7 +52,7 @@ class LogReplica:
 
     def take(self, each: MutationId, said: Statements | bytes) -> None:
         encoded = said if isinstance(said, bytes) else encode_mutation(said.mutation())
-        if self.log.has(each):
+        if has_applied(self.log, each):
             return
         self.applied[each] = encoded
         self.contents = merge_contents([self.contents, decode_mutation(encoded).contents])

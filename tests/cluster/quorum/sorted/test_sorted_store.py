@@ -9,13 +9,14 @@ import pytest
 from cluster.log.view import Quarantined
 from cluster.quorum.deletions import Deletion
 from cluster.quorum.journal import Journal
-from cluster.quorum.keys import encode_key, span_of, token_of
+from cluster.quorum.keys import encode_key, token_of
 from cluster.quorum.mutation import MutationBuilder, PartitionMutation, encode_mutation
 from cluster.quorum.partition_store import Arrival
 from cluster.quorum.rows import merge_contents
 from cluster.quorum.slices import Slice, page_of, page_token, resumed, visible_rows
 from cluster.quorum.sorted.live import SortedOptions
 from harness.ports.api import DiskFull
+from tests.cluster.quorum.mutations import span_of
 from tests.cluster.quorum.sorted.sorted_stores import GROUP, KNOBS, StoreMachine, simulate
 
 P, Q = encode_key(("p",)), encode_key(("q",))
