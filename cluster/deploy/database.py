@@ -21,8 +21,9 @@ from cluster.deploy.adapter import (
     ROWS_WORKLOAD,
     ClusterOpClient,
     create_registers,
+    node_status,
 )
-from cluster.deploy.layout import MASTER_ROLE
+from cluster.deploy.layout import MASTER_ROLE, is_foreign, own_status
 from cluster.deploy.partitions import (
     QUORUM_OPERATIONS,
     QUORUM_WORKLOADS,
@@ -290,8 +291,32 @@ class ReferenceDatabase(ABC):
         return DEFAULT_BUCKETS
 
     @abstractmethod
+    def _status_client(self) -> ClusterClient:
+        """Who asks nodes for their statuses."""
+
+    @abstractmethod
+    def _heard(self, status: NodeStatus) -> None:
+        """Take in what a node has just said of itself."""
+
     async def status(self, node: str) -> NodeStatus | None:
-        """What a node says of itself; None where it does not answer."""
+        """What a node says of itself; None where it does not answer, or a stranger does in its place."""
+        found = await self._answer_at(node, self._status_client())
+        status = None if found is None else own_status(node, found)
+        if status is not None:
+            self._heard(status)
+        return status
+
+    async def _stranger_at(self, node: str, client: ClusterClient) -> NodeStatus | None:
+        found = await self._answer_at(node, client)
+        return found if found is not None and is_foreign(found) else None
+
+    async def _answer_at(self, node: str, client: ClusterClient) -> NodeStatus | None:
+        """What whoever listens where a node should says of itself."""
+        try:
+            reply = await client.status(self.address(node))
+        except DefiniteError:
+            return None
+        return node_status(reply, self._knobs.clock_limits.max_offset_ns)
 
     @abstractmethod
     def admin_client(self, timeout_s: float) -> ClusterClient:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from cluster.client.client import ClusterClient
 from cluster.config import Knobs, NodeConfig
-from cluster.deploy.adapter import node_status
 from cluster.deploy.database import ADMIN, ReferenceDatabase
 from cluster.deploy.layout import (
     MASTER_ROLE,
@@ -18,8 +17,6 @@ from cluster.deploy.layout import (
     foreign_cluster,
     foreign_configs,
     foreign_server,
-    is_foreign,
-    own_status,
     port_of,
 )
 from cluster.invariants.watch import Watch
@@ -27,7 +24,7 @@ from cluster.node import run_node
 from cluster.nodelog import ClockFormatter, node_logger
 from cluster.wire.identity import IDENTITY_FILE, identity_file, named_cluster
 from cluster.wire.messages import ChangeReplicas, Replica
-from harness.errors import DefiniteError, HarnessError
+from harness.errors import HarnessError
 from harness.ports.api import Clock, Ports
 from harness.ports.sim.disk import SimDisk
 from harness.ports.sim.node import SimNode
@@ -71,7 +68,7 @@ class SimDatabase(ReferenceDatabase):
         self._reported: list[BaseException] = []
         self._set_aside: dict[str, SimDisk] = {}
         self._admin = world.harness_ports(ADMIN)
-        self._status_client = ClusterClient(self._admin, self._addresses(), STATUS_TIMEOUT_S)
+        self._asker = ClusterClient(self._admin, self._addresses(), STATUS_TIMEOUT_S)
 
     # ---- processes ----
 
@@ -128,12 +125,7 @@ class SimDatabase(ReferenceDatabase):
         if node not in self._set_aside:
             return None
         ports = self._world.harness_ports(STRANGER, foreign_cluster(self._world.cluster_id))
-        try:
-            reply = await ClusterClient(ports, self._addresses(), STATUS_TIMEOUT_S).status(self.address(node))
-        except DefiniteError:
-            return None
-        status = node_status(reply, self._knobs.clock_limits.max_offset_ns)
-        return status if is_foreign(status) else None
+        return await self._stranger_at(node, ClusterClient(ports, self._addresses(), STATUS_TIMEOUT_S))
 
     async def acted(self, node: str) -> Mapping[str, int]:
         return dict(self._world.node(node).body.acted)
@@ -174,16 +166,11 @@ class SimDatabase(ReferenceDatabase):
 
     # ---- what it says of itself ----
 
-    async def status(self, node: str) -> NodeStatus | None:
-        try:
-            reply = await self._status_client.status(self.address(node))
-        except DefiniteError:
-            return None
-        status = own_status(node, node_status(reply, self._knobs.clock_limits.max_offset_ns))
-        if status is None:
-            return None
+    def _status_client(self) -> ClusterClient:
+        return self._asker
+
+    def _heard(self, status: NodeStatus) -> None:
         self.leaderships.take(status, self._world.loop.now_ns)
-        return status
 
     @property
     def leaderships(self) -> Leaderships:

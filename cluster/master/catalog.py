@@ -146,15 +146,7 @@ class Catalog:
         part = _decode_state(encoded)
         if part.format != CATALOG_FORMAT:
             raise UnknownFormat(f"catalog snapshot has format {part.format}, expected {CATALOG_FORMAT}")
-        for server in part.servers:
-            self._count(None, server)
-            self.servers[server.server_id] = server
-        for tablet in part.tablets:
-            self._count(None, tablet)
-            self.tablets[tablet.tablet_id] = tablet
-        for table in part.tables:
-            self._count(None, table)
-            self._take_table(table)
+        self._take(part)
         if part.sessions is not None:
             self.sessions.restore(part.sessions)
 
@@ -167,6 +159,8 @@ class Catalog:
         if conflict is not None:
             return BatchOutcome(conflict, b"")
         self._take(batch)
+        if self.observer is not None:
+            self.observer(batch.tables, batch.tablets, batch.servers)
         if request_id is not None:
             self.sessions.record(request_id, batch.reply)
         return BatchOutcome(None, batch.reply)
@@ -185,7 +179,7 @@ class Catalog:
                 return f"server {server.server_id} was changed by another operation"
         return None
 
-    def _take(self, batch: CatalogBatch) -> None:
+    def _take(self, batch: CatalogBatch | CatalogState) -> None:
         for server in batch.servers:
             self._count(self.servers.get(server.server_id), server)
             self.servers[server.server_id] = server
@@ -195,8 +189,6 @@ class Catalog:
         for table in batch.tables:
             self._count(self.tables.get(table.table_id), table)
             self._take_table(table)
-        if self.observer is not None:
-            self.observer(batch.tables, batch.tablets, batch.servers)
 
     def _count(self, before: Record | None, after: Record) -> None:
         gone = 0 if before is None else fingerprint(before)

@@ -28,7 +28,6 @@ from cluster.quorum.messages import (
     PageRead,
     QuorumReply,
     ReadPartition,
-    ReplicaRequest,
     StoreLogged,
     StoreMutation,
     WritePartition,
@@ -49,11 +48,13 @@ from cluster.quorum.read_repair import (
     LoggedQuestion,
     LoggedReadState,
     PageFound,
+    Question,
     ReadRepair,
     ReadState,
     contacts,
 )
 from cluster.quorum.replica_sets import UNPLACED, Endpoint, NotLocated, ReplicaLocator, ReplicaSet, Snitch
+from cluster.quorum.rows import timestamps_of
 from cluster.quorum.slices import InvalidToken, Slice, page_token, resumed
 from cluster.wire.messages import ErrorReply
 from harness.errors import UserError
@@ -88,20 +89,10 @@ def checked_mutation(encoded: bytes, wall_ns: int) -> PartitionMutation:
         check_mutation(mutation)
     except (InvalidMutation, OtherVersion) as error:
         raise Invalid("INVALID", str(error)) from error
-    for timestamp in timestamps_of(mutation):
+    for timestamp in timestamps_of(mutation.contents):
         if not 0 < timestamp <= wall_ns + MOST_AHEAD_NS:
             raise Invalid("TIMESTAMP_OUT_OF_BOUNDS", f"the timestamp {timestamp} is not positive or too far ahead")
     return mutation
-
-
-def timestamps_of(mutation: PartitionMutation) -> list[int]:
-    """Every timestamp in it."""
-    contents = mutation.contents
-    deletions = [contents.deletion, *(each.deletion for each in contents.ranges)]
-    deletions += [row.deletion for row in contents.rows]
-    found = [each.timestamp for each in deletions if each is not None]
-    found += [cell.timestamp for row in contents.rows for cell in row.cells]
-    return found + [row.marker for row in contents.rows if row.marker is not None]
 
 
 def checked_slice(request: ReadPartition) -> Slice:
@@ -202,22 +193,6 @@ class WriteState:
 
 _PATIENCE = 0.3
 """Of a read's time a replica gets so much to answer, where another one can stand in for it."""
-
-
-class Question(Protocol):
-    """Something to ask one replica: the failpoint to pass before, and whether it is asked `brief`ly."""
-
-    @property
-    def endpoint(self) -> Endpoint: ...
-
-    @property
-    def point(self) -> str | None: ...
-
-    @property
-    def brief(self) -> bool: ...
-
-    def request(self, replicas: ReplicaSet) -> ReplicaRequest:
-        """What is sent."""
 
 
 Q = TypeVar("Q", bound=Question)
@@ -325,7 +300,7 @@ class Coordinator:
         if not replicas.logged:
             return StoreMutation(replicas.tablet_id, replicas.epoch, encoded)
         each = await self._ids.next()
-        if too_old(timestamps_of(mutation), each, self._knobs.deletion_grace_ms):
+        if too_old(timestamps_of(mutation.contents), each, self._knobs.deletion_grace_ms):
             raise Invalid("TOO_OLD", "its timestamp lies so far back that deletions above it may be forgotten")
         await pass_by(self._ports.failpoints, "quorum.after_id", replicas.tablet_id)
         logged = LoggedMutation(each, encoded)

@@ -424,13 +424,8 @@ class Repairs:
 
 
 def _sum(one: Repaired, other: Repaired) -> Repaired:
-    return Repaired(
-        one.tablets + other.tablets,
-        one.leaves + other.leaves,
-        one.partitions + other.partitions,
-        one.read_bytes + other.read_bytes,
-        one.sent_bytes + other.sent_bytes,
-    )
+    both = zip(msgspec.structs.astuple(one), msgspec.structs.astuple(other), strict=True)
+    return Repaired(*map(sum, both))
 
 
 def _address(endpoint: Endpoint) -> Replica:

@@ -48,7 +48,7 @@ from cluster.quorum.messages import (
 from cluster.quorum.mutation import PartitionMutation, decode_mutation, encode_mutation
 from cluster.quorum.replica_sets import Endpoint, ReplicaSet
 from cluster.quorum.rows import NOTHING, PartitionContents, merge_contents
-from cluster.quorum.slices import Page, Slice, behind, cut_to, live_rows, merge_pages, missing, page_digest, page_of
+from cluster.quorum.slices import Page, Slice, cut_to, merge_pages, missing, page_digest, page_of, rest_of
 from cluster.quorum.summaries import Difference, Summary, difference, more_detail
 from harness.levels import Demand
 
@@ -89,13 +89,28 @@ class ReadRepair(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class AskForData:
-    """Have the replica send the rows of the slice; `again` if it has answered before, and is asked behind that."""
+class Question:
+    """Something to ask one replica; `brief`: it gets only a part of the read's time, for another can stand in."""
 
     endpoint: Endpoint
+    brief: ClassVar[bool] = True
+
+    @property
+    def point(self) -> str | None:
+        """The failpoint to pass before it is asked, if there is one."""
+        return None
+
+    def request(self, replicas: ReplicaSet) -> ReplicaRequest:
+        """What is sent to the replica, which is one of these."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class AskForData(Question):
+    """Have the replica send the rows of the slice; `again` if it has answered before, and is asked behind that."""
+
     slice: Slice
     again: bool = False
-    brief: ClassVar[bool] = True
 
     @property
     def point(self) -> str | None:
@@ -108,13 +123,10 @@ class AskForData:
 
 
 @dataclass(frozen=True, slots=True)
-class AskForDigest:
+class AskForDigest(Question):
     """Have the replica send a digest of the rows of the slice."""
 
-    endpoint: Endpoint
     slice: Slice
-    brief: ClassVar[bool] = True
-    point: ClassVar[str | None] = None
 
     def request(self, replicas: ReplicaSet) -> ReplicaRequest:
         """What is sent."""
@@ -122,14 +134,17 @@ class AskForDigest:
 
 
 @dataclass(frozen=True, slots=True)
-class SendRepair:
+class SendRepair(Question):
     """Have the replica take what it lacks of the rows that were read."""
 
-    endpoint: Endpoint
     partition: KeyBytes
     contents: PartitionContents
     brief: ClassVar[bool] = False
-    point: ClassVar[str | None] = "quorum.before_repair"
+
+    @property
+    def point(self) -> str | None:
+        """The failpoint to pass before it is sent."""
+        return "quorum.before_repair"
 
     def request(self, replicas: ReplicaSet) -> ReplicaRequest:
         """What is sent: a mutation like any other."""
@@ -273,16 +288,13 @@ class ReadState:
     def _resolve(self) -> list[Instruction]:
         """Merge as far as each of them has told; ask on, or repair, or answer."""
         merged = merge_pages(self._slice, list(self._pages.values()))
-        limit = self._slice.limit
-        lack = 0 if limit is None else limit - live_rows(merged.contents)
-        if merged.end is not None and lack > 0 and behind(self._slice, merged.end, lack).spans:
-            return self._ask_behind(merged.end, lack)
+        if (rest := rest_of(self._slice, merged)) is not None:
+            return self._ask_behind(merged.end, rest)
         self._found = PageFound(merged, tuple(self._asked))
         return self._end() if self._repair is ReadRepair.NONE else self._send_repairs(merged)
 
-    def _ask_behind(self, end: KeyBytes, lack: int) -> list[Instruction]:
+    def _ask_behind(self, end: KeyBytes | None, rest: Slice) -> list[Instruction]:
         """Short-read protection: those that stopped first may have rows that sort before what others sent."""
-        rest = behind(self._slice, end, lack)
         stopped = [self._asked[node_id] for node_id, page in self._pages.items() if page.end == end]
         self._awaited = dict.fromkeys(endpoint.node_id for endpoint in stopped)
         return [AskForData(endpoint, rest, again=True) for endpoint in stopped]
@@ -311,13 +323,11 @@ class ReadState:
 
 
 @dataclass(frozen=True, slots=True)
-class AskForSnapshot:
+class AskForSnapshot(Question):
     """Have the replica send rows and its summary as of one moment; behind `as_of` also what it has applied since."""
 
-    endpoint: Endpoint
     slice: Slice
     as_of: int | None = None
-    brief: ClassVar[bool] = True
 
     @property
     def point(self) -> str | None:
@@ -330,16 +340,13 @@ class AskForSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class AskForSummary:
+class AskForSummary(Question):
     """Have the replica send a summary from a bound on: of now, or of the snapshot that ended with `as_of`."""
 
-    endpoint: Endpoint
     partition: KeyBytes
     bound: int = LOWEST_TIME
     detail: int = 0
     as_of: int | None = None
-    brief: ClassVar[bool] = True
-    point: ClassVar[str | None] = None
 
     def request(self, replicas: ReplicaSet) -> ReplicaRequest:
         """What is sent."""
@@ -348,13 +355,10 @@ class AskForSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class FetchFrom:
+class FetchFrom(Question):
     """Have the replica send whole mutations."""
 
-    endpoint: Endpoint
     ids: tuple[MutationId, ...]
-    brief: ClassVar[bool] = True
-    point: ClassVar[str | None] = None
 
     def request(self, replicas: ReplicaSet) -> ReplicaRequest:
         """What is sent."""
@@ -362,13 +366,16 @@ class FetchFrom:
 
 
 @dataclass(frozen=True, slots=True)
-class Deliver:
+class Deliver(Question):
     """Have the replica make mutations durable that it lacks."""
 
-    endpoint: Endpoint
     mutations: tuple[LoggedMutation, ...]
     brief: ClassVar[bool] = False
-    point: ClassVar[str | None] = "quorum.before_repair"
+
+    @property
+    def point(self) -> str | None:
+        """The failpoint to pass before it is sent."""
+        return "quorum.before_repair"
 
     def request(self, replicas: ReplicaSet) -> ReplicaRequest:
         """What is sent."""
@@ -588,9 +595,7 @@ class LoggedReadState:
     def _answer(self) -> list[LoggedInstruction]:
         """The page, or a question for more where what was missing has made it too short."""
         page = self._page = page_of(self._page.contents, self._slice, self._page.end)
-        limit = self._slice.limit
-        lack = 0 if limit is None else limit - live_rows(page.contents)
-        if page.end is not None and lack > 0 and (rest := behind(self._slice, page.end, lack)).spans:
+        if (rest := rest_of(self._slice, page)) is not None:
             return self._ask(_LoggedStage.FOLLOW_UP, [AskForSnapshot(self._asked[self._first], rest, self._as_of)])
         self._ask(_LoggedStage.OVER, ())
         return [PageFound(page, tuple(self._asked))]

@@ -185,18 +185,25 @@ def deletion_of(cell: QuorumCell) -> Deletion:
     return Deletion(cell.timestamp, cell.local_time_ms)
 
 
-def oldest_timestamp(contents: PartitionContents) -> int | None:
-    """The lowest timestamp in it, deletions included; None where it is empty."""
-    found = [each.deletion.timestamp for each in contents.ranges]
-    if contents.deletion is not None:
-        found.append(contents.deletion.timestamp)
+def deletions_in(contents: PartitionContents) -> list[Deletion]:
+    """Every deletion in it but those of cells: of the partition, of ranges, of rows."""
+    found = [contents.deletion, *[each.deletion for each in contents.ranges], *[row.deletion for row in contents.rows]]
+    return [each for each in found if each is not None]
+
+
+def timestamps_of(contents: PartitionContents) -> list[int]:
+    """Every timestamp in it: of deletions, cells and markers."""
+    found = [each.timestamp for each in deletions_in(contents)]
     for row in contents.rows:
         found += [cell.timestamp for cell in row.cells]
         if row.marker is not None:
             found.append(row.marker)
-        if row.deletion is not None:
-            found.append(row.deletion.timestamp)
-    return min(found, default=None)
+    return found
+
+
+def oldest_timestamp(contents: PartitionContents) -> int | None:
+    """The lowest timestamp in it; None where it is empty."""
+    return min(timestamps_of(contents), default=None)
 
 
 def row_key(row: QuorumRow) -> KeyBytes:

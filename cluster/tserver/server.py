@@ -202,33 +202,23 @@ class TabletServer:
             if (reason := self._streams.check.refusal(peer)) is not None:
                 return encode(stranger(reason))
             if isinstance(request, AlterTablet):
-                return await self._alter(request)
+                return await self._ask_replica(request.tablet_id, request)
             if not metadata.is_tablet_id(request.tablet_id):
                 return _fault("INVALID", f"{request.tablet_id[:80]!r} is no tablet's id")
             async with self._changing.setdefault(request.tablet_id, asyncio.Lock()):
                 return await self._create_or_delete(request)
-        if isinstance(request, ChangeReplicas):
-            return await self._change_replicas(request)
-        if isinstance(request, TransferLeadership):
-            return await self._transfer(request)
+        if isinstance(request, ChangeReplicas | TransferLeadership):
+            return await self._ask_replica(request.group, request)
         return _fault("INVALID", f"tablet servers do not answer {type(request).__name__}")
 
-    async def _alter(self, request: AlterTablet) -> bytes:
-        replica = self._replicas.get(request.tablet_id)
+    async def _ask_replica(self, tablet_id: str, request: AlterTablet | ChangeReplicas | TransferLeadership) -> bytes:
+        replica = self._replicas.get(tablet_id)
         if replica is None:
-            return _fault("NOT_FOUND", f"no tablet {request.tablet_id} here")
-        return encode(await replica.alter_schema(request))
-
-    async def _transfer(self, request: TransferLeadership) -> bytes:
-        replica = self._replicas.get(request.group)
-        if replica is None:
-            return _fault("NOT_FOUND", f"no tablet {request.group} here")
-        return encode(await replica.transfer_leadership(request))
-
-    async def _change_replicas(self, request: ChangeReplicas) -> bytes:
-        replica = self._replicas.get(request.group)
-        if replica is None:
-            return _fault("NOT_FOUND", f"no tablet {request.group} here")
+            return _fault("NOT_FOUND", f"no tablet {tablet_id} here")
+        if isinstance(request, AlterTablet):
+            return encode(await replica.alter_schema(request))
+        if isinstance(request, TransferLeadership):
+            return encode(await replica.transfer_leadership(request))
         if request.change is ChangeKind.ADD_LEARNER and replica.leads:
             problem = await self._create_learner(replica, request)
             if problem is not None:

@@ -82,6 +82,12 @@ class MergedCursor:
 OnDamage = Callable[[CorruptLog], Quarantined]
 
 
+def merged(tables: Sequence[Memtable], files: Sequence[SortedFile], low: Place, high: Place) -> MergedCursor:
+    """All that memtables and files hold from `low` to `high`."""
+    in_memory = [MemoryCursor(table, low, high) for table in tables]
+    return MergedCursor([*in_memory, *(FileCursor(file, low, high) for file in files)], low, high)
+
+
 class SliceRead:
     """One read of one slice: what is in memory is taken when it is made, and files are kept until it is over.
 
@@ -91,7 +97,8 @@ class SliceRead:
     def __init__(self, asked: Slice, tables: Sequence[Memtable], files: Sequence[SortedFile], clock: Clock) -> None:
         self._asked, self._clock = asked, clock
         place = place_of(asked.partition)
-        self._spans = [(span, self._merged(place, *span, tables, files)) for span in asked.spans if span[0] < span[1]]
+        spans = [span for span in asked.spans if span[0] < span[1]]
+        self._spans = [(span, merged(tables, files, (place, span[0]), (place, span[1]))) for span in spans]
 
     async def page(self) -> Page:
         """The page; raises CorruptLog."""
@@ -106,20 +113,6 @@ class SliceRead:
                 if asked.limit is not None and live >= asked.limit:
                     return page_of(join_contents(pieces), asked, chunk.end)
         return page_of(join_contents(pieces) if pieces else NOTHING, asked)
-
-    @staticmethod
-    def _merged(
-        place: bytes, start: bytes, end: bytes, tables: Sequence[Memtable], files: Sequence[SortedFile]
-    ) -> MergedCursor:
-        low, high = (place, start), (place, end)
-        return MergedCursor(
-            [
-                *(MemoryCursor(table, low, high) for table in tables),
-                *(FileCursor(file, low, high) for file in files),
-            ],
-            low,
-            high,
-        )
 
 
 class TokenScan:
@@ -138,14 +131,7 @@ class TokenScan:
     ) -> None:
         self._live, self._files, self._turns, self._on_damage = live, live.pin(), Turns(clock), on_damage
         low, high = bounds
-        self._merged = MergedCursor(
-            [
-                *(MemoryCursor(table, low, high) for table in tables),
-                *(FileCursor(file, low, high) for file in self._files),
-            ],
-            low,
-            high,
-        )
+        self._merged = merged(tables, self._files, low, high)
         self._closed = False
 
     async def next(self) -> Piece | None:
