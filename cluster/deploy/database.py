@@ -61,6 +61,11 @@ from harness.protocols import Client, Damage, DamageKind, DiskState, Failpoint, 
 from harness.verdict.invariants import Examination
 
 # ---- damage ----
+# What of a dead node's files can be damaged: synced data whose loss the node notices, and redundancy repairs (G7). A
+# bit may flip in any file. Files are cut short where that is told from a crash: snapshots, and segments of the log
+# that are not its last. The end of that one can not be, for what is missing there may never have been
+# (`docs/design/log.md`). Where there is nothing else, the second copy in a small file is cut short
+# (`cluster.log.envelope.twice`).
 
 
 _NOT_READ = (f"{ASIDE_PATH}/", PROBE_PATH)
@@ -97,6 +102,9 @@ def _closed(files: Mapping[str, int]) -> frozenset[str]:
 
 
 # ---- floods ----
+# Changes beside those of the workload: a tablet's log grows, and nobody sees them. Registers are written at keys far
+# above those of any workload. Of typed rows, which scans tell, rows that are not there are erased: that is evaluated,
+# replicated and remembered like any change, and leaves no row behind.
 
 
 FLOODED_KEYS = 1 << 40

@@ -52,6 +52,8 @@ def port_of(node: Node) -> int:
 
 
 # ---- strangers in their places ----
+# Masters of another cluster in the place of ours: on their machines, at their addresses (nemesis `foreign-cluster`).
+# Kudu, appendix A: "tservers are heartbeating to the wrong master". Nothing of the nodes that stood there is touched.
 
 
 def foreign_server(node: str) -> str:

@@ -230,6 +230,7 @@ class _Life(Observer):
 
 
 # ---- where nobody sees the steps: in containers ----
+# What a replica says of a term or of an index is true for ever, so reports need not be of one moment to be compared.
 
 
 class Reports:

@@ -208,6 +208,8 @@ def _next_revision(current: Record | None) -> int:
 
 
 # ---- the leader's caches (M2) ----
+# They hold immutable records that are replaced whole, and only by batches that were replicated and applied; a new
+# leader builds them from the catalog. There is no map of replicas that heartbeats alone would fill (KUDU-1353).
 
 
 class Caches:

@@ -51,6 +51,10 @@ from cluster.wire.messages import (
 )
 
 # ---- how tablets follow an alteration (appendix B, M5) ----
+# Each tablet is sent AlterTablet after the commit, by the background scan again, and whenever it reports an older
+# schema; tablets take it up once, whoever sends it how often. What they report is kept in memory: a new leader learns
+# it from the full reports that it gets (M4). When every tablet has the latest, one batch makes the table RUNNING
+# again.
 
 
 def take_schema(

@@ -34,6 +34,12 @@ from harness.ports.api import CallLost, Ports, Refused, Unreachable
 from harness.ports.failpoints import pass_by
 
 # ---- the age of a follower (M13) ----
+# A follower may answer what allows a bounded age (KUDU-500). It asks the leader how far the log is committed, and how
+# long ago a quorum acknowledged the leader's last round. When that round was sent nobody else can have led, so all
+# that was committed by then lies within that index; once the follower has applied that much, it is as old as that
+# round. It dates the round by the moment at which it asked itself, which was earlier than the answer: so no message's
+# delay makes anything look younger than it is, and a leader that is cut off from its quorum tells an age that grows,
+# however well it is heard.
 
 
 PATIENCE_S = 0.5
@@ -211,32 +217,35 @@ class CatalogGroup(Protocol):
 
 @dataclass(slots=True)
 class LeaderTerm:
-    """All that belongs to one term as leader; a new term starts with a new one.
-
-    `hints` are the tablets' leaders as last reported, `schema_versions` the version of the schema that each of
-    their replicas has; `creating_since_ns` when this leader first saw a tablet CREATING (monotonic). `heard_of` are the
-    tservers that reported a tablet: what KUDU-1353 located tablets by. `broken` are the tservers that report a tablet's
-    replica as failed or quarantined, `amiss_since_ns` is since when a tablet has too few voters (0), or too many
-    members by the configuration at an index (M11).
-    `holders` are the tservers that have a tablet's replica, wanted or not (M9).
-    `founded_until_scan`: after so many more tablets that run there is room for others that wait, 0 if none does.
-    Unreported replicas are nudged again after `nudge_after_ns` (monotonic). `lost` tells the tservers that won't return
-    (`ServerMap.lost`).
-    """
+    """All that belongs to one term as leader; a new term starts with a new one. Keys are tablet ids."""
 
     term: int
+    """The Raft term of the catalog's group in which this master leads."""
     caches: Caches
+    """Committed records; the same object from term to term, for it follows what is applied."""
     hints: dict[str, LeaderHint] = field(default_factory=dict)
+    """Tablets' leaders as last reported."""
     schema_versions: dict[str, dict[str, int]] = field(default_factory=dict)
+    """By tablet server the version of the schema that its replica has (M5)."""
     creating_since_ns: dict[str, int] = field(default_factory=dict)
+    """When this leader first saw a tablet CREATING, by the monotonic clock."""
     heard_of: dict[str, dict[str, Replica]] = field(default_factory=dict)
+    """Tablet servers that reported a tablet: what KUDU-1353 located tablets by, kept with the flaw only."""
     broken: dict[str, dict[str, None]] = field(default_factory=dict)
+    """Tablet servers that report their replica as failed or quarantined; no entry is empty."""
     amiss_since_ns: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """What is amiss, and since when (monotonic): too few voters (0), or too many members by the configuration at this
+    index (M11)."""
     holders: Holders = field(default_factory=Holders)
+    """Tablet servers that have a tablet's replica, wanted or not (M9)."""
     founded_until_scan: int = 0
+    """How many more tablets have to run before there is room for others that wait; 0 if none does."""
     nudge_after_ns: int = 0
+    """Unreported replicas are nudged again after this time (monotonic)."""
     flaws: frozenset[str] = frozenset()
+    """Names of the flaws that this program has."""
     lost: Callable[[], tuple[str, ...]] = tuple
+    """Tablet servers that won't return (`ServerMap.lost`)."""
 
 
 class CatalogManager:

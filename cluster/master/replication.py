@@ -39,17 +39,16 @@ is too many is given it with each change anew, and not before a learner has caug
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What the leader master knows of a tablet's replicas, by server id.
-
-    `broken` are those reported as failed or quarantined, or on lost servers; `live` the servers heard of lately,
-    `leaving` those that are to be emptied; `overdue` says that the tablet has lacked a replica, or had one too many,
-    for longer than the grace.
-    """
+    """What the leader master knows of a tablet's replicas, by server id."""
 
     broken: Collection[str] = ()
+    """Replicas reported as failed or quarantined, or on lost servers."""
     live: Collection[str] = ()
+    """Servers heard of lately."""
     leaving: Collection[str] = ()
+    """Servers that are to be emptied."""
     overdue: bool = False
+    """Whether the tablet has lacked a replica, or had one too many, for longer than the grace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +66,8 @@ def next_change(config: TabletConfig, replication_factor: int, health: Health) -
     Voters are never fewer than a majority of as many as there should be, and a replica that works goes only once there
     is one too many.
     """
+    # The order is the point: broken replicas go first, as far as a majority stays; one that is to leave goes only once
+    # its replacement votes; members too many go before learners are dealt with; additions come last.
     voters, leaving = config.voters, _leaving(config, health.leaving)
     broken = next((each for each in config.members if each.node_id in health.broken), None)
     if broken is not None and (broken in config.learners or _can_spare(len(voters), replication_factor)):

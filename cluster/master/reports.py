@@ -128,6 +128,9 @@ def next_hint(hint: LeaderHint | None, report: TabletReport) -> LeaderHint | Non
 
 
 # ---- who holds replicas, and what of that has to go (M9) ----
+# A report tells of a change at the tablet server, once. But whether a replica is wanted changes with the catalog too,
+# while a report waits for a lock or after it was taken; and a deletion may be lost, or refused at first. So what was
+# said is kept until the deletion is acknowledged, and judged by the catalog again in every background scan.
 
 
 class Holders:

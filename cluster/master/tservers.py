@@ -12,13 +12,18 @@ from harness.levels import data_centre_of
 
 @dataclass(frozen=True, slots=True)
 class ServerEntry:
-    """One tserver as its latest heartbeat stated it; `heard_ns` is this master's monotonic time."""
+    """One tserver as its latest heartbeat stated it."""
 
     node_id: str
+    """Its server id: another one after its disk was lost."""
     address: str
+    """Where it listens."""
     zone: str
+    """Where it stands, maybe with its data centre in front (`harness.levels.data_centre_of`)."""
     incarnation: int
+    """Which of its process's lives this is; never falls here."""
     heard_ns: int
+    """When its heartbeat came, by this master's monotonic clock."""
 
 
 class ServerMap:

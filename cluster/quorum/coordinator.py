@@ -136,6 +136,8 @@ def _cautious_demand(level: str, data_centre: str, factors: Mapping[str, int]) -
 
 
 # ---- what a coordinator knows of one write (Q1, Q2) ----
+# Pure: fed with what came of each replica, asked for the outcome. A write has failed for certain only if it was sent
+# to nobody or refused by everybody; otherwise what is not acknowledged in time is unknown.
 
 
 class WriteOutcome(Enum):

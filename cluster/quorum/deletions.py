@@ -48,6 +48,7 @@ def add_range(ranges: list[RangeDeletion], new: RangeDeletion) -> None:
     high = bisect_left(ranges, new.end, key=_start)
     pieces: list[RangeDeletion] = []
     reached = new.start
+    # Invariant: `pieces` are sorted, disjoint, and say all that old ranges and the new one say of keys below `reached`.
     for old in ranges[low:high]:
         if old.start < new.start:
             pieces.append(RangeDeletion(old.start, new.start, old.deletion))

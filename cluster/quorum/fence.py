@@ -82,9 +82,14 @@ class Gate:
 
     def __init__(self, durable: Fence, flaws: Collection[str] = ()) -> None:
         self.durable = durable
+        """What a restart finds."""
         self._open = ACCEPT_BELOW_BOUND in flaws
+        """Whether the flaw lets everything in."""
         self._asked = durable.fence
+        """The fence that counts; at or above the durable one."""
         self._under_way: dict[MutationId, int] = {}
+        """Mutations on their way to the log, and how often each; but for delivered ones none was below `_asked` when it
+        came in."""
 
     @property
     def asked(self) -> int:
@@ -268,7 +273,7 @@ class Bounds:
             return IdsListed(tuple(ids), high)
         below = ids[MOST_LISTED].time
         if below == ids[0].time:
-            below += 1
+            below += 1  # All of them are of one time, and whoever asks on from there would get the same again.
         return IdsListed(tuple(self._log.index.between(low, below)), below)
 
     async def _send(self, request: SendMutations, calls: ReplicaCalls) -> QuorumReply:

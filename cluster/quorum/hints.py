@@ -54,17 +54,19 @@ _decode = msgspec.msgpack.Decoder(Hint | HintsDelivered).decode
 
 
 class Hints:
-    """The hints of one coordinator, over a journal of its own in the node's log.
-
-    `dropped` counts those that found no room.
-    """
+    """The hints of one coordinator, over a journal of its own in the node's log."""
 
     def __init__(self) -> None:
         self._by_target: dict[str, dict[int, Hint]] = {}
+        """Hints that are not over, by server and number, the oldest first."""
         self._targets: dict[int, str] = {}
+        """Whose each of them is."""
         self._next = 1
+        """The number of the next hint: above all that were ever restored here."""
         self._records = 0
+        """Records in the journal behind its base; when few of them count any more it is cut."""
         self.dropped = 0
+        """Hints that found no room."""
 
     def take(self, number: int, record: bytes) -> None:
         """Take a durable record in (`cluster.quorum.journal.OnRecord`)."""

@@ -43,6 +43,11 @@ from harness.ports.api import Clock, Failpoints, Ports
 from harness.ports.failpoints import pass_by
 
 # ---- trees of hashes ----
+# Pure. A range of tokens is cut into 2 ** depth leaves of one length. A leaf's hash covers every partition whose token
+# lies in it, so that two replicas whose leaves are equal hold the same there; each inner node hashes its two children.
+# Replicas are compared from the root down, and what differs is a list of leaves. Partitions of a leaf that differs are
+# streamed whole, those that are equal among them: that is the price of a tree with fewer leaves than partitions (over-
+# streaming).
 
 
 Hash: TypeAlias = bytes
@@ -166,6 +171,7 @@ def transfers(leaves: TokenLeaves, trees: Mapping[str, MerkleTree]) -> list[Tran
     names = list(trees)
     differing = {leaf for name in names[1:] for leaf in trees[names[0]].differing(trees[name])}
     found: list[Transfer] = []
+    # Invariant: by sender and targets, the run of neighbouring leaves up to the last one that needs just this transfer.
     going_on: dict[tuple[str, tuple[str, ...]], tuple[int, int]] = {}
     for leaf in [*sorted(differing), None]:
         due = [] if leaf is None else _senders({name: trees[name].leaf(leaf) for name in names})

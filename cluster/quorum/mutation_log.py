@@ -26,12 +26,18 @@ class Indexed(NamedTuple, Generic[P]):
 
 
 class MutationIndex(Generic[P]):
-    """Ids in any order of arrival; costs of lookups are those of a bisection."""
+    """Mutations that are not reconciled, by id and by partition (Q3): ids in any order of arrival, found by bisection.
+
+    It is rebuilt at a restart from what is stored.
+    """
 
     def __init__(self) -> None:
         self._found: dict[MutationId, Indexed[P]] = {}
+        """What is known of each id."""
         self._sorted: list[MutationId] = []
+        """All ids, rising: reconciliation goes by time."""
         self._partitions: dict[KeyBytes, dict[MutationId, None]] = {}
+        """All ids by partition, in the order in which they came: reads compare partitions."""
 
     def __len__(self) -> int:
         return len(self._found)
@@ -100,11 +106,17 @@ class MutationLog:
     def __init__(self, group: str = "", replicas: Collection[str] = (), observer: Observer = UNOBSERVED) -> None:
         self._group, self._replicas, self._observer = group, replicas, observer
         self.index: MutationIndex[int] = MutationIndex()
+        """The mutations with ids from the low bound on, each at its place in the node's log."""
         self.low_bound = LOWEST_TIME
+        """Every replica has all mutations below this time; only rises."""
         self.last = 0
+        """The place of the last mutation that is visible: the moment of a snapshot that is taken now."""
         self._numbers: dict[int, MutationId] = {}
+        """Places that the node's log must keep, rising: those of `index` but for what was set aside."""
         self._hashes: dict[KeyBytes, SetHash] = {}
+        """By partition the set hash of its ids in `index`; no entry for a partition without any."""
         self._forgotten = 0
+        """The highest place of what was forgotten: of an earlier moment nobody can tell what came since."""
 
     # ---- what the store tells ----
 
@@ -140,6 +152,7 @@ class MutationLog:
             gone.setdefault(partition, []).append(each)
         for partition, ids in gone.items():
             left = self.index.of_partition(partition)
+            # A set hash takes ids out as cheaply as in: whichever are fewer, the gone or the left, are hashed.
             if not left:
                 del self._hashes[partition]
             elif len(left) < len(ids):

@@ -138,14 +138,23 @@ class Reconciliation:
 
     def __init__(self, replicas: Sequence[str], time: int, fenced: bool = True) -> None:
         self._replicas, self._time, self._fenced = list(replicas), time, fenced
+        """Who takes part: with a fence all replicas of the epoch, at any time; without one whoever answers."""
         self._stage = _ReconcileStage.FENCING
+        """What is waited for."""
         self._awaited = dict.fromkeys(self._replicas)
+        """Whose answers of this stage are due; deliveries are in `_due` instead."""
         self._bounds: dict[str, int] = {}
+        """The low bound of each replica, as it told it in the first stage."""
         self._hashes: dict[str, bytes] = {}
+        """A hash of each replica's ids from `_low` up to the time."""
         self._low = 0
+        """The highest of the bounds: below it all replicas are equal, and some have forgotten the ids."""
         self._ids: dict[str, dict[MutationId, None]] = {node: {} for node in self._replicas}
+        """The ids of each replica from `_low` up to the time, as far as it has listed them."""
         self._due: dict[SendMissing, None] = {}
+        """Deliveries that are not acknowledged."""
         self._delivered = 0
+        """How many mutations are durable where they were missing."""
 
     def begin(self) -> list[Instruction]:
         """Steps 1 and 2."""
@@ -194,6 +203,7 @@ class Reconciliation:
         if self._stage is _ReconcileStage.OVER:
             return []
         node = step.target if isinstance(step, SendMissing) else step.node
+        # With a fence all must take part, until the bound holds; without one, whoever is missing is left out.
         if self._stage is not _ReconcileStage.RAISING and self._fenced:
             return self.abandon(f"{node}: {reason}")
         if isinstance(step, SendMissing):
@@ -255,6 +265,7 @@ class Reconciliation:
         for node in self._replicas:
             for each in self._ids[node]:
                 holder.setdefault(each, node)
+        # A listing that is complete below the time is what makes "not listed" mean "lacks": see `on_collected`.
         for target in self._replicas:
             lacking: dict[str, list[MutationId]] = {}
             for each, source in holder.items():
@@ -282,6 +293,9 @@ class Reconciliation:
 
 
 # ---- over the network ----
+# Tablets are polled continuously, and every period the bound is raised (Q6). Every replica coordinates in its turn, so
+# that one that is away stops nobody from exchanging what they miss. It is safe whoever else reconciles at the same
+# time, for fences and bounds only rise and deliveries change nothing that is there already.
 
 
 STEP_TIMEOUT_S = 5.0

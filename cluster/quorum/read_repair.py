@@ -186,13 +186,21 @@ class ReadState:
     ) -> None:
         self._slice, self._wanted, self._repair = slice, wanted, repair
         self._asked = {endpoint.node_id: endpoint for endpoint in chosen}
+        """Whose answers make the result; together they meet the demand, at any time."""
         self._spares = list(spares)
+        """Who may stand in for one of them; disjoint from `_asked`."""
         self._stage = _ReadStage.DIGESTS
+        """What is waited for."""
         self._awaited: dict[str, None] = {}
+        """Whose answers of this stage are due; a part of `_asked`."""
         self._pages: dict[str, Page] = {}
+        """What each has sent so far, as one page from the slice's beginning."""
         self._digests: dict[str, bytes] = {}
+        """What the others have sent instead, in the first stage."""
         self._data_from = chosen[0].node_id
+        """Who is asked for data in the first stage; one of `_asked`."""
         self._found: PageFound | None = None
+        """The answer, once it is known; it may have to wait for repairs."""
 
     def begin(self) -> list[Instruction]:
         """Data from the first, digests from the others."""
@@ -276,11 +284,12 @@ class ReadState:
         return self._end()
 
     def _compare(self) -> list[Instruction]:
-        (page,) = self._pages.values()
+        (page,) = self._pages.values()  # In this stage one replica alone was asked for data.
         expected = page_digest(page)
         if all(digest == expected for digest in self._digests.values()):
             self._found = PageFound(page, tuple(self._asked))
             return self._end()
+        # All are asked for data, the first again too, so that what is merged was read in one round.
         self._stage, self._pages = _ReadStage.DATA, {}
         self._awaited = dict.fromkeys(self._asked)
         return [self._ask(endpoint) for endpoint in self._asked.values()]
@@ -411,15 +420,25 @@ class LoggedReadState:
     ) -> None:
         self._slice, self._wanted, self._first_cells, self._flaws = slice, wanted, first_cells, flaws
         self._asked = {endpoint.node_id: endpoint for endpoint in chosen}
+        """Whose answers make the result, the one whose data it is first; together they meet the demand, at any time."""
         self._spares = list(spares)
+        """Who may stand in for one of them; disjoint from `_asked`."""
         self._stage = _LoggedStage.OVER
+        """What is waited for."""
         self._awaited: dict[str, LoggedQuestion] = {}
+        """The questions of this stage that are not answered, one for each replica at most."""
         self._summaries: dict[str, Summary] = {}
+        """What each has applied to the partition, by its latest summary."""
         self._detail = 0
+        """The size of the sketches that are asked for, 0 while plain summaries do; it only grows within an attempt."""
         self._page = Page(NOTHING)
+        """The answer so far: the first one's rows, with the mutations of others that it lacked."""
         self._as_of = 0
+        """The moment of the first one's latest snapshot: its last place in the log then."""
         self._mutations: dict[MutationId, bytes] = {}
+        """Mutations that somebody lacks, whole and encoded, as far as they are fetched."""
         self._due: dict[str, tuple[MutationId, ...]] = {}
+        """What each replica lacks, until it is sent."""
 
     def begin(self) -> list[LoggedInstruction]:
         """Data and a summary from the first, summaries from the others."""
@@ -510,6 +529,8 @@ class LoggedReadState:
         return self._answer()
 
     def _compare(self) -> list[LoggedInstruction]:
+        # Below its bound a replica has forgotten ids, and every replica has the mutations: so sets of ids compare only
+        # from the highest bound on (CEP-45).
         bound = max(summary.bound for summary in self._summaries.values())
         below = [node for node, summary in self._summaries.items() if summary.bound < bound]
         if below:
@@ -522,6 +543,7 @@ class LoggedReadState:
         involved = [self._first, *differing]
         if self._detail == 0:
             self._grow(involved)
+        # Sketches of different sizes can't be subtracted: whoever differs, and whoever is compared with, has one size.
         vague = [node for node in involved if self._summaries[node].detail != self._detail]
         if vague:
             return self._ask_for_summaries(vague, bound)
@@ -529,6 +551,7 @@ class LoggedReadState:
         found = {node: difference(own, self._summaries[node], overflow_is_equal) for node in differing}
         differences = {node: each for node, each in found.items() if each is not None}
         if len(differences) < len(found):
+            # Some sketch overflowed. Sizes grow until the ids themselves are cheaper, so this ends.
             self._grow(involved)
             return self._ask_for_summaries(involved, bound)
         return self._fetch(differences)
@@ -548,6 +571,8 @@ class LoggedReadState:
 
     def _fetch(self, differences: dict[str, Difference]) -> list[LoggedInstruction]:
         """What somebody lacks, from one that has it."""
+        # `lacking` is what the replica whose data is the answer does not have: the others together have it. Each of
+        # them lacks what only the first has, and what of `lacking` it does not have itself.
         holders: dict[MutationId, str] = {}
         for node, each in differences.items():
             holders |= dict.fromkeys(each.only_other, node)
@@ -560,7 +585,7 @@ class LoggedReadState:
                 self._due[node] = (*each.only_one, *(id for id in lacking if id not in has))
                 holders |= dict.fromkeys(each.only_one, self._first)
         if not holders:
-            return self._answer()
+            return self._answer()  # Summaries differed in a set hash only: with the flaw, overflow counts as equal.
         wanted: dict[str, list[MutationId]] = {}
         for id in sorted(holders):
             wanted.setdefault(holders[id], []).append(id)

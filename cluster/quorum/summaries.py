@@ -201,6 +201,9 @@ class _SketchCells:
         """Take out ids that are alone in a cell, as long as there are any; empties the cells unless they overflowed."""
         only: dict[int, dict[bytes, None]] = {1: {}, -1: {}}
         waiting = list(range(len(self._counts)))
+        # Invariant: cells hold just the ids of the difference that are not in `only`, and every cell that may hold a
+        # single one of them waits. A count of 1 or -1 proves nothing (two ids of one set and one of the other make 1
+        # too): the check does. An id is taken out once, so the loop ends.
         while waiting:
             at = waiting.pop()
             encoded = self._sums[at].to_bytes(ID_BYTES, "big")

@@ -16,6 +16,8 @@ from harness.ports.api import CallLost, Clock, Disk, DiskFull, Ports, Refused, U
 from harness.ports.failpoints import InjectedFailure, pass_by
 
 # ---- who the masters are ----
+# The configuration that the node is started with may be older than what masters said last: they come and go while the
+# cluster runs (G1, M12).
 
 
 MASTERS_FILE = "masters"
@@ -67,12 +69,19 @@ class MasterLink:
 
     def __init__(self, flaws: Collection[str] = ()) -> None:
         self._heeds_new_leaders = "no-full-report" not in flaws
+        """Whether a leader that is new gets a full report."""
         self._changed: dict[str, None] = {}
+        """Tablets to be reported next."""
         self._sent: dict[str, None] = {}
+        """Tablets that the last heartbeat reported: to be said again if it is lost."""
         self._leader_term: int | None = None
+        """The term in which this master last said that it leads; None where it said that it does not."""
         self._full = True
+        """Whether the next report is to be full; at first it is."""
         self._sent_full = False
+        """Whether the last one was."""
         self._sequence = 0
+        """The number of the last heartbeat; rises by one."""
 
     @property
     def has_news(self) -> bool:

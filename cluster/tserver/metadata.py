@@ -72,6 +72,9 @@ async def load_all(disk: Disk) -> tuple[list[TabletMeta], dict[str, str]]:
 
 
 # ---- removed replicas (M9) ----
+# Masters decide on the configuration that the catalog holds (Kudu, appendix A, cases 3 and 4). By the time their
+# request arrives the group may have added the replica again: so it is a compare-and-set, and the replica has the last
+# word.
 
 
 def keeps(

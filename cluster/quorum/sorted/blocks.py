@@ -20,6 +20,7 @@ from cluster.quorum.keys import ABOVE, LOWEST_KEY, KeyBytes, place_of, token_of
 from cluster.quorum.rows import PartitionContents, clip_contents, join_contents, oldest_timestamp
 
 # ---- filters ----
+# Which partitions a file may hold: a Bloom filter over their tokens.
 
 
 _BITS_EACH = 10
@@ -154,14 +155,23 @@ class BlockPacker:
 
     def __init__(self, block_bytes: int, chunk_bytes: int) -> None:
         self._limit, self._chunk_limit = block_bytes, chunk_bytes
+        """Bytes of a block, and of a chunk; both about."""
         self._waiting: tuple[Chunk, int] | None = None
+        """The last chunk and its size: the next one may be joined to it."""
         self._block: list[Chunk] = []
+        """The chunks of the block that is open; its entry comes when it is closed."""
         self._block_bytes = 0
+        """Their size."""
         self._entries: list[BlockEntry] = []
+        """One for each block that is closed, in order."""
         self._tokens: list[int] = []
+        """Tokens of the partitions so far, one each."""
         self._last = LOWEST_KEY
+        """The last partition, where there is any token."""
         self._oldest: int | None = None
+        """The lowest timestamp so far."""
         self.size = 0
+        """Bytes of all blocks that are closed: where the next one begins."""
 
     def add(self, chunk: Chunk) -> Iterator[bytes]:
         """Take the next chunk; the blocks that are complete now."""

@@ -31,6 +31,7 @@ HIGHEST_PLACE: Place = (b"\xff" * 9, LOWEST_KEY)
 
 def choose_inputs(files: Sequence[SortedFile], options: SortedOptions) -> tuple[SortedFile, ...]:
     """Files to be merged now, of the smallest tier that has enough; empty if none has."""
+    # Invariant: the files of `tier` rise in size and are similar to its first; all smaller tiers had too few files.
     tier: list[SortedFile] = []
     for file in sorted(files, key=lambda file: (file.ref.size, file.ref.path)):
         if tier and file.ref.size > max(tier[0].ref.size * _SIMILAR, _SMALL_BYTES):

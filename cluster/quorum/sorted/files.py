@@ -172,6 +172,10 @@ async def read_part(disk: Disk, path: str, offset: int, length: int) -> bytes:
 
 
 # ---- mutations set aside ----
+# The log is the preferred source of a mutation. Where some stay unreconciled for long, as while a replica is away, the
+# log would grow without end; so what the ledger still needs of it is written once to a file of its own, with the ids
+# (Q3). Such an *aside* goes when every id in it lies below the low bound. Its index is read when the store is opened,
+# the mutations one by one as they are asked for.
 
 
 _MUTATION, _INDEX = 14, 15

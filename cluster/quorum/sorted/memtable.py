@@ -21,14 +21,20 @@ _CHUNK_ROWS = 256
 
 @dataclass(slots=True)
 class _Held:
-    """One partition. Ranges are a canonical list; what they cover is left in the rows until it is read."""
+    """What is held of one partition."""
 
     partition: KeyBytes
+    """Its key."""
     deletion: Deletion | None = None
+    """The latest deletion of the whole partition, if there is one."""
     ranges: list[RangeDeletion] = field(default_factory=list)
+    """A canonical list; what they cover is left in the rows until it is read."""
     keys: list[KeyBytes] = field(default_factory=list)
+    """Keys of rows, rising."""
     rows: list[QuorumRow] = field(default_factory=list)
+    """The row of each key, side by side with `keys`."""
     oldest: int | None = None
+    """The lowest timestamp that was ever written here."""
 
 
 class Memtable:

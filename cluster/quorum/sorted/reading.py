@@ -17,6 +17,9 @@ from cluster.quorum.sorted.live import LiveFiles
 from cluster.quorum.sorted.memtable import MemoryCursor, Memtable
 from harness.ports.api import Clock
 
+# Several sources are read as one: each gives chunks in order, and they are merged window by window. A window goes from
+# where the last one ended to the first end of any source's chunk there, so that every source is known in all of it.
+# Only what the next window needs is in memory, whatever a partition's size.
 _TURN_ROWS = 512
 """Rows merged in one turn of the event loop: a few milliseconds."""
 
@@ -66,6 +69,8 @@ class MergedCursor:
         start = self._begin(place)
         if (place, start) >= self._high:
             return None
+        # Every source that knows of this partition has a chunk that covers `start`, for its chunks leave no gaps: what
+        # all of them say up to the first end of a chunk is complete.
         here = [(cursor, cursor.chunk) for cursor in self._cursors if cursor.place == place and cursor.chunk]
         end = min([chunk.end for _, chunk in here])
         contents = merge_contents([clip_contents(chunk.contents, start, end) for _, chunk in here])

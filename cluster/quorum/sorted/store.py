@@ -34,6 +34,8 @@ from cluster.quorum.sorted.memtable import MemoryCursor, Memtable
 from cluster.quorum.sorted.reading import SliceRead, TokenScan, Turns
 from harness.ports.api import DiskFull, Ports
 
+# The first byte of a record tells what it is. A mutation without an id stands as it is encoded, and begins with its
+# own format.
 _NAMED, _NOTE = b"\x80", b"\x81"
 _PLAIN = bytes((QUORUM_FORMAT,))
 
@@ -167,16 +169,27 @@ class SortedStore:
         self._live = LiveFiles(ports, files_prefix(log.group), pace, self.stats, self._spawn)
         self._journal = Journal(log, self._durable)
         self._tables: deque[Memtable] = deque([Memtable()])
+        """The last takes what is written, those before it are full and wait for their flush; never empty."""
         self._coming = _Coming()
+        """What the log was given and is not durable; in the log's order."""
         self._replaying: list[tuple[int, bytes]] | None = []
+        """Records that a restart finds, gathered until all are there; None from then on."""
         self._room, self._full, self._added = Signal(), Signal(), Signal()
+        """There is room for writes again, a memtable is full, a file was added."""
         self._compacting = asyncio.Lock()
+        """Held by the one compaction that runs."""
         self._tasks: dict[asyncio.Task[None], None] = {}
+        """What runs in the background."""
         self._damage: Quarantined | None = None
+        """Why nothing is served any more; set once."""
         self._on_quarantined: OnQuarantined = ignore_quarantine
+        """Told of the damage, once."""
         self._notes = 0
+        """Notes since the last memtable was begun for their sake."""
         self._cut_at = 0
+        """The log keeps nothing up to this number; at most what is flushed and what the ledger lets go of."""
         self._cutting: int | None = None
+        """Up to where the cut goes that is under way."""
 
     @classmethod
     async def open(
