@@ -35,10 +35,6 @@ class ServerCall(NamedTuple):
     request: TabletRequest
 
 
-def _tablet_of(request: TabletRequest) -> str:
-    return request.group if isinstance(request, ChangeReplicas) else request.tablet_id
-
-
 _Key: TypeAlias = tuple[str, str, str]
 """(Tablet server, tablet, what is asked)."""
 
@@ -113,4 +109,6 @@ class ServerCalls:
 
 
 def _key(call: ServerCall) -> _Key:
-    return call.replica.node_id, _tablet_of(call.request), type(call.request).__name__
+    request = call.request
+    tablet_id = request.group if isinstance(request, ChangeReplicas) else request.tablet_id
+    return call.replica.node_id, tablet_id, type(request).__name__

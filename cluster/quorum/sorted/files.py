@@ -7,7 +7,8 @@ leaves no half file in use, and a file that is in use and doesn't check was dama
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 import msgspec
 
@@ -29,6 +30,8 @@ from cluster.quorum.sorted.blocks import (
     unpack,
 )
 from harness.ports.api import Disk
+
+T = TypeVar("T")
 
 _WRITE_BYTES = 1 << 18
 """How many bytes of blocks are written to the disk at a time."""
@@ -72,12 +75,8 @@ class SortedFile:
     async def read(self, number: int) -> list[PackedChunk]:
         """The chunks of a block; raises CorruptLog."""
         entry = self.footer.blocks[number]
-        data = await read_part(self._disk, self.ref.path, entry.offset, entry.length)
-        self._stats.read_bytes += len(data)
-        try:
-            return read_block(data)
-        except (CorruptLog, msgspec.MsgspecError) as error:
-            raise CorruptLog(f"{self.ref.path}: the block at {entry.offset}: {error}") from error
+        part = (self.ref.path, entry.offset, entry.length)
+        return await _read_checked(self._disk, part, self._stats, read_block, f"the block at {entry.offset}")
 
 
 class FileCursor:
@@ -155,20 +154,24 @@ class FileWriter:
 
 async def open_file(disk: Disk, ref: FileRef, stats: StoreStats) -> SortedFile:
     """A file that the manifest names; raises CorruptLog, OtherVersion."""
-    data = await read_part(disk, ref.path, ref.footer_at, ref.size - ref.footer_at)
-    stats.read_bytes += len(data)
-    try:
-        return SortedFile(disk, ref, read_footer(data), stats)
-    except (CorruptLog, msgspec.MsgspecError) as error:
-        raise CorruptLog(f"{ref.path}: the footer: {error}") from error
+    part = (ref.path, ref.footer_at, ref.size - ref.footer_at)
+    return SortedFile(disk, ref, await _read_checked(disk, part, stats, read_footer, "the footer"), stats)
 
 
-async def read_part(disk: Disk, path: str, offset: int, length: int) -> bytes:
-    """Bytes of a file that must be there; raises CorruptLog."""
+async def _read_checked(
+    disk: Disk, part: tuple[str, int, int], stats: StoreStats, decode: Callable[[bytes], T], what: str
+) -> T:
+    """What is at a path, an offset and a length of a file that must be there; raises CorruptLog, OtherVersion."""
+    path = part[0]
     try:
-        return await disk.read_at(path, offset, length)
+        data = await disk.read_at(*part)
     except FileNotFoundError as error:
         raise CorruptLog(f"{path}: the file is missing") from error
+    stats.read_bytes += len(data)
+    try:
+        return decode(data)
+    except (CorruptLog, msgspec.MsgspecError) as error:
+        raise CorruptLog(f"{path}: {what}: {error}") from error
 
 
 # ---- mutations set aside ----
@@ -220,12 +223,9 @@ class Aside:
     async def read(self, number: int) -> bytes:
         """The mutation, encoded; raises CorruptLog."""
         entry = self._entries[number]
-        data = await read_part(self._disk, self.ref.path, entry.offset, entry.length)
-        self._stats.read_bytes += len(data)
-        try:
-            return unframe(_MUTATION, data)
-        except CorruptLog as error:
-            raise CorruptLog(f"{self.ref.path}: the mutation at {entry.offset}: {error}") from error
+        part = (self.ref.path, entry.offset, entry.length)
+        what = f"the mutation at {entry.offset}"
+        return await _read_checked(self._disk, part, self._stats, lambda data: unframe(_MUTATION, data), what)
 
 
 async def write_aside(
@@ -258,9 +258,6 @@ async def write_aside(
 
 async def open_aside(disk: Disk, ref: AsideRef, stats: StoreStats) -> Aside:
     """A file that the manifest names; raises CorruptLog."""
-    data = await read_part(disk, ref.path, ref.index_at, ref.size - ref.index_at)
-    stats.read_bytes += len(data)
-    try:
-        return Aside(disk, ref, _decode(unframe(_INDEX, data)), stats)
-    except (CorruptLog, msgspec.MsgspecError) as error:
-        raise CorruptLog(f"{ref.path}: the index: {error}") from error
+    part = (ref.path, ref.index_at, ref.size - ref.index_at)
+    entries = await _read_checked(disk, part, stats, lambda data: _decode(unframe(_INDEX, data)), "the index")
+    return Aside(disk, ref, entries, stats)
