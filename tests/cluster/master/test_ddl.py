@@ -11,9 +11,18 @@ from msgspec.structs import replace
 from cluster.client.client import ClusterClient
 from cluster.master import contract
 from cluster.store.schema import AddColumn, AlterStep, Column, DropColumn, RenameColumn
-from cluster.wire.messages import AlterTable, AlterTableReply, DeleteTable, ErrorReply, RequestId
+from cluster.wire.messages import (
+    AlterTable,
+    AlterTableReply,
+    DeleteTable,
+    ErrorReply,
+    ListTables,
+    ListTablesReply,
+    RequestId,
+)
 from harness.errors import DefiniteError
 from harness.ports.failpoints import Arming
+from harness.ports.sim.world import World
 from tests.cluster.master.catalog_records import COLUMNS
 from tests.cluster.master.master_rig import KNOBS, MASTERS, MasterRig, create, play_masters
 from tests.support.played import played
@@ -316,3 +325,25 @@ def test_nothing_but_the_contract_replicates_changes_of_the_catalog() -> None:
     package = Path(contract.__file__).parent
     replicating = [path.name for path in sorted(package.glob("*.py")) if ".replicate(" in path.read_text()]
     assert replicating == ["contract.py"]
+
+
+def test_a_deletion_under_an_ended_session_deletes_no_replica() -> None:
+    with World(1) as world:
+        rig = MasterRig(world, knobs=KNOBS)
+
+        async def main() -> None:
+            rig.start()
+            await rig.sleep(1)
+            client = rig.client()
+            await client.create_table("a", COLUMNS, 2, 3)
+            await rig.created(client, "a")
+            session, leader = await rig.session(), await rig.leader()
+            await rig.sleep(KNOBS.session_silence_ms / 1000 + 5)
+            reply = await rig.ask(leader, DeleteTable(RequestId(session, 1, 1), "a"), 5)
+            assert isinstance(reply, ErrorReply) and reply.kind == "SESSION_ENDED", reply
+            await rig.sleep(2)
+            tables = await rig.ask(leader, ListTables())
+            assert isinstance(tables, ListTablesReply) and [table.name for table in tables.tables] == ["a"]
+            assert not any(server.deletes for server in rig.servers)
+
+        world.run(asyncio.wait_for(main(), 300))

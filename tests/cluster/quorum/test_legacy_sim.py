@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 from cluster.config import Knobs
-from cluster.failpoints import QUORUM_POINTS
 from cluster.quorum.messages import PageRead, ReadPartition, RepairTable, Written
 from cluster.quorum.slices import Slice, visible_rows
 from cluster.wire.messages import ErrorReply
@@ -19,7 +18,6 @@ from tests.cluster.quorum.quorum_rig import (
     TABLE,
     VALUE,
     SimQuorumRig,
-    deleted,
     everything,
     part,
     play_quorum,
@@ -224,23 +222,10 @@ async def test_every_failpoint_of_coordinators_and_replicas_is_reached_and_can_b
 ) -> None:
     a, b, _ = rig.replicas
     d, e = rig.others
-    for name in (*rig.replicas, d, e):
-        for point in QUORUM_POINTS:
-            rig.world.node(name).failpoints.arm(Arming(point, "delay", times=0, seconds=0.001))
-    await rig.write(d, wrote(1, "old", 1, 2, 3, 4), "ALL")
-    rig.cut(d, a)
-    await rig.write(d, deleted(2, 2), "QUORUM", timeout_s=0.3)
-    await asyncio.sleep(0.5)
-    rig.heal()
-    await rig.read(e, everything(limit=3), (b, a))
-    rig.cut(d, a)
-    await rig.write(d, wrote(3, "new", 5), "QUORUM", timeout_s=0.3)
-    rig.heal()
+    await rig.pass_failpoints((b, a))
     await rig.ask(e, RepairTable(TABLE, 10), timeout_s=11)
-    acted = [dict(rig.world.node(name).body.acted) for name in (*rig.replicas, d, e)]
-    unseen = [point for point in QUORUM_POINTS if not any(each.get(point) for each in acted)]
     of_logged = ("after_id", "after_rows", "before_fence", "after_fence", "before_deliver", "before_bound", *STEPS)
-    assert unseen == [f"quorum.{point}" for point in of_logged]
+    assert rig.points_not_passed() == [f"quorum.{point}" for point in of_logged]
     rig.world.node(d).failpoints.disarm()
     rig.world.node(d).failpoints.arm(Arming("quorum.before_send", "fail", times=3))
     broken = await rig.write(d, wrote(9, "new", 1), "ONE")

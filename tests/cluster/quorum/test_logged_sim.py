@@ -8,7 +8,6 @@ import pytest
 from test_tears import OLD, seen, write_to_one
 
 from cluster.config import Knobs
-from cluster.failpoints import QUORUM_POINTS
 from cluster.quorum.ids import MutationId
 from cluster.quorum.messages import (
     ANY_EPOCH,
@@ -35,7 +34,6 @@ from cluster.quorum.messages import PartitionSummary as Summarized
 from cluster.quorum.mutation import encode_mutation
 from cluster.quorum.summaries import ALL_IDS
 from cluster.wire.messages import ErrorReply, Replica
-from harness.ports.failpoints import Arming
 from tests.cluster.quorum.quorum_rig import (
     FROM_NS,
     SimQuorumRig,
@@ -80,14 +78,7 @@ async def test_a_short_read_forwards_a_write_that_arrives_between_two_answers(ri
     rig.heal()
     assert await rig.held(a) == OLD
 
-    held, reached = asyncio.Event(), asyncio.Event()
-
-    async def hold() -> None:
-        reached.set()
-        await held.wait()
-
-    coordinator = rig.world.node(e).failpoints
-    coordinator.arm(Arming("quorum.before_follow_up", lambda point: hold()))
+    reached, released = rig.hold(e, "quorum.before_follow_up")
     reading = asyncio.create_task(rig.read(e, everything(limit=3), (a, b)))
     await reached.wait()
     assert await rig.held(a) == {1: "old", 3: "old", 4: "old"}, "it has the deletion that it had missed"
@@ -96,8 +87,8 @@ async def test_a_short_read_forwards_a_write_that_arrives_between_two_answers(ri
     rig.cut(c, b)
     assert isinstance(await rig.write(c, wrote(20, "new", 1, 2, 3, 4), "QUORUM"), Written)
     assert await rig.held(b) == {1: "old", 3: "old", 4: "old"}
-    coordinator.disarm("quorum.before_follow_up")
-    held.set()
+    rig.world.node(e).failpoints.disarm("quorum.before_follow_up")
+    released.set()
 
     assert seen(await reading) == {1: "new", 2: "new", 3: "new"}, "all of the page is of the later moment"
     assert await rig.held(b) == NEW, "who was asked as well has the write by now"
@@ -164,19 +155,8 @@ def test_a_deletion_carries_its_coordinator_s_clock_whatever_its_client_says(des
 def test_every_failpoint_of_coordinators_and_replicas_is_reached() -> None:
     async def scenario(rig: SimQuorumRig) -> None:
         a, b, _ = rig.replicas
-        d, e = rig.others
-        for name in (*rig.replicas, d, e):
-            for point in QUORUM_POINTS:
-                rig.world.node(name).failpoints.arm(Arming(point, "delay", times=0, seconds=0.001))
-        await rig.write(d, wrote(1, "old", 1, 2, 3, 4), "ALL")
-        rig.cut(d, a)
-        await rig.write(d, deleted(2, 2), "QUORUM", timeout_s=0.3)
-        await asyncio.sleep(0.5)
-        rig.heal()
-        await rig.read(e, everything(limit=3), (a, b))
-        rig.cut(d, a)
-        await rig.write(d, wrote(3, "new", 5), "QUORUM", timeout_s=0.3)
-        rig.heal()
+        d, _ = rig.others
+        await rig.pass_failpoints((a, b))
         listed = await rig.ask(b, ListIds(rig.tablet_id, 0, 0, 1 << 62))
         assert isinstance(listed, IdsListed) and listed.ids
         address = Replica(a, rig.database.address(a))
@@ -189,9 +169,7 @@ def test_every_failpoint_of_coordinators_and_replicas_is_reached() -> None:
 
         async def all_but_streams() -> bool:
             """Of these a reconciliation passes some; streams are of legacy tables' repair."""
-            acted = [dict(rig.world.node(name).body.acted) for name in (*rig.replicas, d, e)]
-            unseen = [point for point in QUORUM_POINTS if not any(each.get(point) for each in acted)]
-            return unseen == ["quorum.before_stream"]
+            return rig.points_not_passed() == ["quorum.before_stream"]
 
         await rig.until(all_but_streams, "every failpoint, the coordinator's of a reconciliation too")
 
@@ -209,18 +187,12 @@ def test_data_and_summary_are_one_moment_and_with_the_flaw_a_write_between_them_
         rig.cut(d, a)
         assert isinstance(await rig.write(d, wrote(20, "new", 1), "QUORUM"), Written)
         assert await rig.held(a) == {1: "old"}
-        held, reached = asyncio.Event(), asyncio.Event()
-
-        async def hold() -> None:
-            reached.set()
-            await held.wait()
-
-        rig.world.node(a).failpoints.arm(Arming("quorum.after_rows", lambda point: hold()))
+        reached, released = rig.hold(a, "quorum.after_rows")
         reading = asyncio.create_task(rig.read(e, everything(), (a, b)))
         await reached.wait()
         await rig.read(e, everything(), (b, a))
         assert await rig.held(a) == {1: "new"}, "another read has brought it"
-        held.set()
+        released.set()
         shown.append(seen(await reading))
 
     shown: list[dict[int, str]] = []

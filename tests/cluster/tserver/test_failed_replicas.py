@@ -59,6 +59,13 @@ async def served(servers: TserverRig, tablet_id: str, among: Sequence[str]) -> b
     return False
 
 
+async def restart(servers: TserverRig, name: str) -> None:
+    """Kill a server, unless it is dead already, and give it a second after its start."""
+    servers.world.node(name).kill()
+    servers.start(name)
+    await servers.clock.sleep(1)
+
+
 def damage_tab(servers: TserverRig, name: str) -> None:
     """Damage of what was synced, wider than a frame's guard can repair, in frames of `tab`."""
     node = servers.world.node(name)
@@ -75,8 +82,7 @@ async def test_a_damaged_tablet_is_quarantined_and_its_node_serves_the_others(se
     """G7: one damaged tablet stopped its whole node."""
     await two_tablets(servers)
     damage_tab(servers, "t1")
-    servers.start("t1")
-    await servers.clock.sleep(1)
+    await restart(servers, "t1")
     assert await role(servers, "t1", "tab") == "quarantined"
     assert await role(servers, "t1", "other") in ("follower", "leader")
     reply = await servers.call("t1", ReadCell("tab", 1, 0, 0))
@@ -152,8 +158,7 @@ async def change(servers: TserverRig, kind: ChangeKind, server_id: str) -> Reply
 async def test_an_operator_rebuilds_a_quarantined_replica_by_removing_and_adding_it(servers: TserverRig, /) -> None:
     await two_tablets(servers)
     damage_tab(servers, "t1")
-    servers.start("t1")
-    await servers.clock.sleep(1)
+    await restart(servers, "t1")
     assert await role(servers, "t1", "tab") == "quarantined"
     early = await change(servers, ChangeKind.ADD_LEARNER, "t1")
     assert isinstance(early, ErrorReply) and "remove it first" in early.message
@@ -214,13 +219,10 @@ async def test_a_tablet_with_a_damaged_record_is_deleted_for_good_like_any_other
     """It was still reported as broken after that, and might be founded anew, though deletions are for ever."""
     await two_tablets(servers)
     destroy_record(servers, "t1")
-    servers.start("t1")
-    await servers.clock.sleep(1)
+    await restart(servers, "t1")
     assert await servers.call("t1", DeleteTablet("tab")) == DoneReply(True)
     if restarted:
-        servers.world.node("t1").kill()
-        servers.start("t1")
-        await servers.clock.sleep(1)
+        await restart(servers, "t1")
     for again in (await created_anew(servers, "t1", 99), await servers.call("t1", create_on("t1"))):
         assert isinstance(again, ErrorReply) and "was deleted here" in again.message
 
@@ -232,15 +234,12 @@ async def test_a_tablet_with_a_damaged_record_that_is_buried_stays_away_until_it
     """Its burial was acknowledged and nothing done: each full report told of it anew."""
     await two_tablets(servers)
     destroy_record(servers, "t1")
-    servers.start("t1")
-    await servers.clock.sleep(1)
+    await restart(servers, "t1")
     assert await servers.call("t1", DeleteTablet("tab", OpId(1, 50))) == DoneReply(True)
     for restarted in (False, True):
         early = await created_anew(servers, "t1", 49)
         assert isinstance(early, ErrorReply) and "was removed from here" in early.message, restarted
-        servers.world.node("t1").kill()
-        servers.start("t1")
-        await servers.clock.sleep(1)
+        await restart(servers, "t1")
     assert await created_anew(servers, "t1", 50) == DoneReply(True)
     assert await role(servers, "t1", "tab") == "learner"
 
