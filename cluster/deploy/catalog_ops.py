@@ -60,9 +60,6 @@ class CatalogOps:
             "locations": self._locations,
         }
 
-    def offers(self, f: str) -> bool:
-        return f in FS
-
     async def invoke(self, op: Op) -> Op:
         """Carry one operation out; its completion has the micro-operations of the answer."""
         if op.f == "list":

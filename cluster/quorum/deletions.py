@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 
 import msgspec
 
@@ -31,6 +32,9 @@ class RangeDeletion(msgspec.Struct, frozen=True, array_like=True, gc=False):
     start: KeyBytes
     end: KeyBytes
     deletion: Deletion
+
+
+_start, _end = attrgetter("start"), attrgetter("end")
 
 
 def latest(one: Deletion | None, other: Deletion | None) -> Deletion | None:
@@ -114,11 +118,3 @@ def covering(ranges: Sequence[RangeDeletion], top: Deletion | None) -> Callable[
         return top
 
     return cover
-
-
-def _start(each: RangeDeletion) -> KeyBytes:
-    return each.start
-
-
-def _end(each: RangeDeletion) -> KeyBytes:
-    return each.end

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable
+from operator import attrgetter
 from typing import Generic, NamedTuple, TypeVar
 
 from cluster.observer import UNOBSERVED, Observer
@@ -16,6 +17,8 @@ from cluster.quorum.keys import KeyBytes
 from cluster.quorum.summaries import SetHash, Summary, summarize
 
 P = TypeVar("P")
+
+_time = attrgetter("time")
 
 
 class Indexed(NamedTuple, Generic[P]):
@@ -91,10 +94,6 @@ class MutationIndex(Generic[P]):
 
     def _first(self, bound: int) -> int:
         return bisect_left(self._sorted, bound, key=_time)
-
-
-def _time(each: MutationId) -> int:
-    return each.time
 
 
 class MutationLog:

@@ -72,23 +72,18 @@ class PartitionStore(Protocol):
 
     stats: StoreStats
 
-    async def apply(self, mutation: PartitionMutation, each: MutationId | None = None) -> None:
-        """Make a mutation durable, then visible, as a whole; raises DiskFull where it was not taken.
-
-        Whoever is cancelled meanwhile doesn't know: the mutation may become durable.
-        """
-
     async def apply_all(self, arrivals: Sequence[Arrival]) -> None:
-        """Make mutations durable, then visible, in this order; after DiskFull some of several may have been taken."""
+        """Make mutations durable, then visible, each as a whole, in this order; raises DiskFull.
+
+        After that some of several may have been taken. Whoever is cancelled doesn't know what becomes durable.
+        """
 
     def begin_apply(self, arrivals: Sequence[Arrival]) -> asyncio.Future[None]:
         """`apply_all`, begun in this very turn: the result ends as that would, and is shared by all who wait for it."""
 
-    def logged(self, number: int) -> bytes | None:
-        """The mutation at a place of the log, encoded; None where the log keeps it no more."""
-
     async def find(self, number: int) -> bytes | None:
-        """What `logged` gives, also where the store keeps it elsewhere by now; raises Quarantined."""
+        """The mutation at a place of the log, encoded, also where the store keeps it elsewhere by now; None where it is
+        kept no more. Raises Quarantined."""
 
     async def note(self, note: bytes) -> None:
         """Keep these bytes durably beside the mutations, in place of those before; raises DiskFull."""
@@ -105,9 +100,6 @@ class PartitionStore(Protocol):
 
     def scan(self, first: int, last: int) -> PartitionScan:
         """Partitions with tokens from `first` to `last`, both included."""
-
-    async def flush(self) -> None:
-        """Write what is in memory to a file; returns when the log may forget it."""
 
     async def close(self) -> None:
         """Stop; what was acknowledged is found again."""

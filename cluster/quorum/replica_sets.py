@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from cluster.client.client import ClusterClient
@@ -93,14 +93,6 @@ class Snitch:
             self._round_trips_s.get(endpoint.node_id, 0.0),
             endpoint.node_id,
         )
-
-
-def replica_set(
-    tablet_id: str, replicas: Mapping[str, str], zones: Mapping[str, str], logged: bool = False
-) -> ReplicaSet:
-    """The set of these replicas, addresses by node id, where `zones` says of each where it stands, if anybody knows."""
-    found = (Endpoint(node_id, address, zones.get(node_id)) for node_id, address in replicas.items())
-    return ReplicaSet(tablet_id, tuple(found), logged=logged)
 
 
 # ---- where they are ----
@@ -209,4 +201,6 @@ class ReplicaLocator:
 
 
 def _replicas(tablet: TabletLocation, zones: dict[str, str], logged: bool) -> ReplicaSet:
-    return replica_set(tablet.tablet_id, {each.node_id: each.address for each in tablet.replicas}, zones, logged)
+    """The replicas of a tablet, where `zones` says of each where it stands, if anybody knows."""
+    found = (Endpoint(each.node_id, each.address, zones.get(each.node_id)) for each in tablet.replicas)
+    return ReplicaSet(tablet.tablet_id, tuple(found), logged=logged)

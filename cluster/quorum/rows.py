@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 import msgspec
 
@@ -67,6 +68,7 @@ class PartitionContents(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 NOTHING = PartitionContents()
+_key = attrgetter("key")
 
 
 def supersedes(new: QuorumCell, old: QuorumCell) -> bool:
@@ -142,7 +144,7 @@ def canonical(
 def clip_contents(contents: PartitionContents, start: KeyBytes, end: KeyBytes) -> PartitionContents:
     """The part of it that lies in a span; a deletion of the whole partition stays."""
     rows = contents.rows
-    low, high = bisect_left(rows, start, key=row_key), bisect_left(rows, end, key=row_key)
+    low, high = bisect_left(rows, start, key=_key), bisect_left(rows, end, key=_key)
     ranges = tuple(clip_ranges(contents.ranges, start, end)) if contents.ranges else ()
     return PartitionContents(contents.deletion, ranges, rows[low:high])
 
@@ -204,8 +206,3 @@ def timestamps_of(contents: PartitionContents) -> list[int]:
 def oldest_timestamp(contents: PartitionContents) -> int | None:
     """The lowest timestamp in it; None where it is empty."""
     return min(timestamps_of(contents), default=None)
-
-
-def row_key(row: QuorumRow) -> KeyBytes:
-    """By what rows are sorted."""
-    return row.key

@@ -160,13 +160,7 @@ class TabletServer:
         """Of tables that are written and read at levels, which any tablet server coordinates (Q1)."""
         if not self._serving:
             return _fault("SHUTTING_DOWN", "this tablet server is not serving")
-        if self._admission.full:
-            return OVERLOADED
-        self._admission.in_flight += 1
-        try:
-            return await self._quorum.answer(peer, payload)
-        finally:
-            self._admission.in_flight -= 1
+        return OVERLOADED if self._admission.full else await self._admission.carry(self._quorum.answer(peer, payload))
 
     def _deliver(self, group: str, messages: tuple[Message, ...]) -> None:
         """Raft messages for tablets that are not here are dropped."""
