@@ -167,11 +167,16 @@ class LogInvariants:
         self._scope = scope
         self._checked = scope.checked
         self._entries = Positions(kept)
+        """By index the entry that is committed, and the life that told first."""
         self._committed_in: dict[int, int] = {}
+        """By term the last entry that was committed in it."""
         self._durable: dict[NodeId, DurableLog] = {}
+        """By server what it has on its disk; of a deleted or damaged replica nothing is expected."""
         self._configuration: Configuration | None = None
         self._voters: tuple[NodeId, ...] = ()
+        """The voters of `_configuration`, the last that was looked at."""
         self._ended = False
+        """Whether the tablet was deleted for good."""
 
     def opened(self, life: int, server: NodeId, snapshot: SnapshotMeta | None, entries: Sequence[Entry]) -> None:
         """A disk gives back every committed entry that was durable on it (§3.8)."""

@@ -56,7 +56,9 @@ class ServerCalls:
         """`on_sent` hears of every call that is sent, `on_done` of those that were carried out."""
         self._ports, self._servers, self._on_sent, self._on_done = ports, servers, on_sent, on_done
         self._in_flight: dict[str, dict[_Key, asyncio.Task[None]]] = {}
+        """By tablet server, MOST_IN_FLIGHT at the most."""
         self._waiting: dict[str, dict[_Key, ServerCall]] = {}
+        """By tablet server, in order of arrival; none of them is in flight."""
 
     def send(self, calls: Iterable[ServerCall]) -> None:
         """Send those that are not under way, or have them wait for their turn."""

@@ -105,14 +105,22 @@ class Catalog:
 
     def __init__(self, flaws: frozenset[str] = frozenset()) -> None:
         self.tables: dict[str, TableRecord] = {}
+        """By id, removed ones too."""
         self.tablets: dict[str, TabletRecord] = {}
+        """By id, final ones too."""
         self.servers: dict[str, ServerRecord] = {}
+        """By id, those that operators have said something of."""
         self.sessions = Sessions(flaws)
+        """Client sessions, and the answers that retries get."""
         self.flaws = flaws
         self.observer: Observer | None = None
+        """Told of each batch that is taken."""
         self.on_restoring: Callable[[], None] = lambda: None
+        """Called before a snapshot takes everything's place."""
         self._records_digest = 0
+        """The sum of all records' fingerprints, modulo 2 ** 64."""
         self._owners: dict[str, str] = {}
+        """By name the id of the one table that has it; removed tables have none."""
 
     @property
     def digest(self) -> int:

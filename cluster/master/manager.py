@@ -64,7 +64,9 @@ class Freshness:
     def __init__(self, ports: Ports, group: FollowedGroup, max_drift: float) -> None:
         self._ports, self._group, self._max_drift = ports, group, max_drift
         self._as_of_ns: int | None = None
+        """A monotonic time by which all that was committed is applied here; only rises."""
         self._asking: asyncio.Task[None] | None = None
+        """The one question to the leader that is under way."""
 
     @property
     def age_ns(self) -> int | None:
@@ -249,10 +251,7 @@ class LeaderTerm:
 
 
 class CatalogManager:
-    """Holds the catalog, its Raft group, the tserver map and the locks; serves only while leadership is proven.
-
-    `reported` are the incarnations of tservers that sent this process a full report (M4).
-    """
+    """Holds the catalog, its Raft group, the tserver map and the locks; serves only while leadership is proven."""
 
     def __init__(
         self,
@@ -273,12 +272,16 @@ class CatalogManager:
         self.undecided = UndecidedChange(catalog, self.calls.send)
         self.locks = KeyLocks()
         self.wake = asyncio.Event()
+        """Set when the background scan has something to do before its interval is over."""
         self.reported: dict[str, int] = {}
+        """By tablet server the incarnation that sent this process a full report (M4)."""
         self._catalog = catalog
         self._group = group
         self.knobs = knobs
         self._leadership: LeaderTerm | None = None
+        """Of the latest term in which leadership was proven; None where it was lost since."""
         self._caches: Caches | None = None
+        """Up to date with what is applied; None until they are needed, and after a snapshot."""
         self._freshness = Freshness(ports, group, knobs.max_clock_drift)
         catalog.observer, catalog.on_restoring = self._commit, self._forget_caches
 

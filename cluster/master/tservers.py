@@ -34,7 +34,9 @@ class ServerMap:
     def __init__(self, live_ns: int) -> None:
         self._live_ns = live_ns
         self._servers: dict[str, ServerEntry] = {}
+        """By server id, all that were ever heard of."""
         self._last_at: dict[str, str] = {}
+        """By address who was heard of there last."""
 
     def observe(self, heartbeat: Heartbeat, now_ns: int) -> bool:
         """Take a heartbeat's identity and time; False for one of an earlier incarnation, which changes nothing."""

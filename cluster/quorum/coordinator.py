@@ -66,10 +66,10 @@ from harness.ports.failpoints import ANY, pass_by
 
 
 MOST_BYTES = 1 << 20
-"""A mutation may be so long, encoded."""
+"""How long an encoded mutation may be."""
 
 MOST_AHEAD_NS = 3_600_000_000_000
-"""A timestamp may lie so far ahead of the coordinator's clock: one beyond would win over every later write."""
+"""How far a timestamp may lie ahead of the coordinator's clock: one beyond would win over every later write."""
 
 
 class Invalid(Exception):
@@ -154,6 +154,7 @@ class WriteState:
     def __init__(self, replicas: ReplicaSet, wanted: Demand) -> None:
         self._replicas, self._wanted = replicas, wanted
         self._fates: dict[str, Delivery] = {}
+        """What came of each replica, in the order of their answers; what is here never changes."""
 
     def note(self, node_id: str, fate: Delivery) -> None:
         """What came of one replica; the first word of each counts."""
@@ -194,7 +195,7 @@ class WriteState:
 
 
 _PATIENCE = 0.3
-"""Of a read's time a replica gets so much to answer, where another one can stand in for it."""
+"""The share of a read's time that a replica gets to answer, where another one can stand in for it."""
 
 
 Q = TypeVar("Q", bound=Question)

@@ -30,9 +30,13 @@ class Journal:
     def __init__(self, log: GroupLog, on_durable: OnRecord) -> None:
         self._log, self._on_durable = log, on_durable
         self._waiting: dict[int, asyncio.Future[None]] = {}
+        """By the number of the first record of each `put` that is not durable: what is done when all of it is."""
         self._next, self._durable = 1, 0
+        """The number of the next record, and of the last that is durable; those between are on their way."""
         self._saving = False
+        """Whether a cut is under way."""
         self._closed = False
+        """Whether nothing is taken any more."""
 
     async def recover(self, take_base: Callable[[bytes], None]) -> None:
         """Hand what is stored to `take_base` and then to `on_durable`, record by record; raises Quarantined."""

@@ -153,7 +153,7 @@ class Leaderless:
         )
 
     def bare_status(self, role: str, voters: tuple[str, ...] = (), schema_version: int = 0) -> GroupState:
-        """Its line in the node's status: nothing of terms and logs, of which it has none."""
+        """What the node's status says of it: nothing of terms and logs, of which it has none."""
         return GroupState(
             group=self.created.tablet_id,
             role=role,

@@ -121,11 +121,17 @@ class ReplicaLocator:
         self._clock, self._make_client = clock, client
         self._client: ClusterClient | None = None
         self._tables: dict[str, dict[int, ReplicaSet]] = {}
+        """By table and bucket the replicas of each tablet that runs."""
         self._buckets: dict[str, int] = {}
+        """How many tablets each of these tables has."""
         self._zones: dict[str, str] = {}
+        """By server id where it stands, as masters ever said: those that were restarted don't know of all."""
         self._asked_ns: dict[str, int] = {}
+        """When the masters last answered for a table, by the monotonic clock."""
         self._asking: dict[str, asyncio.Lock] = {}
+        """Held by the one question for a table that is under way."""
         self._doubted: dict[str, None] = {}
+        """Tables of which what is known may be out of date."""
 
     async def locate(self, table: str, partition: KeyBytes) -> ReplicaSet:
         """The replicas of a partition; raises NotLocated."""

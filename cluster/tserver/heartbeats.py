@@ -137,10 +137,15 @@ class HeartbeatSender:
         self._interval_ns = config.knobs.tserver_heartbeat_ms * _MS
         self._log = node_logger(config.node_id)
         self._lines: dict[str, _Line] = {}
+        """By node id one for each master that is known."""
         self._known = KnownMasters(0, config.masters)
+        """The masters as they were named by the highest index so far."""
         self._saving: asyncio.Task[None] | None = None
+        """Makes them durable; one at a time."""
         self._follows_leader = "heartbeat-leader-only" in config.flaws
+        """Whether only one master hears of this server."""
         self._followed = next((master.node_id for master in config.masters), "")
+        """That master."""
 
     async def recover(self) -> None:
         """Go back to the masters that were learnt last (G1); before `start`."""

@@ -85,17 +85,25 @@ class TabletServer:
         self.on_notify = self._streams.receive
         self._admission = Admission(config.knobs.max_requests)
         self._replicas: dict[str, Strategy] = {}
+        """By tablet id what is hosted here, failed replicas too."""
         self._host = Host(ports, config.knobs, clock, observer, frozenset(config.flaws))
         self._closing: dict[asyncio.Task[None], None] = {}
+        """Replicas that failed and are being closed."""
         self._deleted: dict[str, None] = {}
+        """Tablets that were deleted here for good: their ids are never used again."""
         self._tombstones: dict[str, Tombstone] = {}
+        """What is left of replicas that their groups removed; kept where such a replica has come back."""
         self._unreadable: dict[str, str] = {}
+        """Tablets whose own record is damaged, with what is wrong; none of them is in `_replicas`."""
         self._changing: dict[str, asyncio.Lock] = {}
+        """By tablet id, held while it is created or deleted."""
         self._heartbeats = HeartbeatSender(ports, config, self._reports)
         self._evictions = Evictions(ports, config.knobs.replica_dead_ms, lambda: self._replicas)
         self._quorum = QuorumService(ports, config, self._replicas, self._streams.check, observer)
         self._node_log: NodeLog | None = None
+        """The log that all replicas here share; None before `start`."""
         self._serving = False
+        """Whether requests are answered: between `start` and `close`."""
 
     async def start(self) -> None:
         """Recover every tablet from disk, then report to the masters; raises OSError, OtherVersion."""
