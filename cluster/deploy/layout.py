@@ -1,4 +1,7 @@
-"""Who the nodes of a reference cluster are: names, roles, zones and ports; the same in every environment."""
+"""Who the nodes of a reference cluster are: names, roles, zones and ports; the same in every environment.
+
+Beside them the strangers that a nemesis puts in masters' places.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What is wrong with a cluster, as pure decisions over its facts: masters, tablet servers, tables, tablets, strays."""
+"""What is wrong with a cluster, as pure decisions over its facts: masters, tablet servers, tables, tablets, strays.
+
+Beside them a look at a cluster, until it is healthy or time is over, and the report as text.
+"""
 
 from __future__ import annotations
 

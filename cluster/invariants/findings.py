@@ -1,4 +1,4 @@
-"""Breaches as they are found: the first of each invariant in full, the others counted."""
+"""Breaches as they are found: the first of each invariant in full, the others counted; and whose lives they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Leases of one group: at no true moment two replicas may serve by one, and their records follow each other (R2)."""
+"""Leases, clocks and closed timestamps of one group.
+
+At no true moment two replicas may serve by a lease, and lease records follow each other (R2); hybrid clocks stay near
+true time (G3); what is closed stays closed, and is closed within the lease (R4, R5).
+"""
 
 from __future__ import annotations
 

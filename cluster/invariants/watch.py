@@ -1,4 +1,7 @@
-"""All invariants of one run: an observer for each life of a node, and what was found."""
+"""All invariants of one run: an observer for each life of a node, and what was found.
+
+Where nobody sees the steps of nodes, as in containers, what their statuses say together is looked at instead (G10).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The catalog's replicated state machine: batches of changes, all or nothing (M1, M7), each request once (M14)."""
+"""The catalog's replicated state machine: batches of changes, all or nothing (M1, M7), each request once (M14).
+
+Beside it the leader's caches: indexes over what is committed (M2).
+"""
 
 from __future__ import annotations
 

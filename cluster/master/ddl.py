@@ -1,4 +1,7 @@
-"""CreateTable, AlterTable and DeleteTable (M5, appendix B), as operations of the contract (M6)."""
+"""CreateTable, AlterTable and DeleteTable (M5, appendix B), as operations of the contract (M6).
+
+Tablets follow an alteration afterwards.
+"""
 
 from __future__ import annotations
 

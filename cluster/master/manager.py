@@ -1,4 +1,7 @@
-"""The catalog manager: leadership over the catalog and replication of its changes (M2, M6, M10)."""
+"""The catalog manager: leadership over the catalog and replication of its changes (M2, M6, M10).
+
+Beside it how old a follower's catalog is at most (M13), and changes that may yet be replicated (M6, step 7).
+"""
 
 from __future__ import annotations
 

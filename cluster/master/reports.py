@@ -1,4 +1,7 @@
-"""What a tablet report changes, as pure decisions (appendix B, "Heartbeat for tablet t"; appendix A for deletions)."""
+"""What a tablet report changes, as pure decisions (appendix B, "Heartbeat for tablet t"; appendix A for deletions).
+
+Beside them who holds replicas, as tablet servers said to the leader of a term.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What a logged replica takes no more, and what all replicas have: the fence and the low bound (Q6, Q7). Pure.
+"""What a logged replica takes no more, and what all replicas have: the fence and the low bound (Q6, Q7).
 
+What they admit and allow to be forgotten is pure (`Gate`); `Bounds` keeps them at a replica, for reconciliations.
 Both are times of ids (`cluster.quorum.ids`) and only rise. They are durable as one small record, which the replica's
 store keeps (`cluster.quorum.partition_store.PartitionStore.note`).
 """

@@ -1,4 +1,7 @@
-"""One reconciliation of a logged tablet, as events in and instructions out: CEP-45's five steps (Q6). Pure.
+"""Reconciliation of logged tablets: replicas exchange mutations that they missed, by CEP-45's five steps (Q6).
+
+What one reconciliation decides is pure: events in, instructions out (`Reconciliation`). It is carried out in the
+background, tablet by tablet (`Reconciling`).
 
 1. A time is picked, backdated by the write timeout and a margin, so that no write under way is hit (`backdated`).
 2. *All* replicas of one epoch fence what is older: each makes that durable, waits for what it had let in before, and

@@ -1,4 +1,4 @@
-"""What a replica of a quorum keyspace asks of its local store, as a protocol (Q1, Q3, Q5, Q8)."""
+"""What a replica of a quorum keyspace asks of its local store, and the store of it (Q1, Q3, Q5, Q8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who holds a partition, and who is near: replica sets with their data centres, and a snitch (Q1)."""
+"""Who holds a partition, and who is near: replica sets, where partitions live, and a snitch (Q1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Heartbeats of a tablet server to every master (M3), with full or incremental, edge-triggered tablet reports (M4)."""
+"""Heartbeats of a tablet server to every master (M3), with full or incremental, edge-triggered tablet reports (M4).
+
+Beside them who the masters are, as they last said.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""A table's replication design as a strategy behind the tablet server (G4), and the designs that there are."""
+"""A table's replication design as a strategy behind the tablet server (G4), and the designs that there are.
+
+Beside them what stands in the place of a replica that must not run: its data is damaged, or its state machine or Raft
+core failed (G7).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sorted files on the disk: written once, whole, and read block by block.
+"""Sorted files on the disk: written once, whole, and read block by block; and mutations set aside beside them.
 
 A file is of no account until the manifest names it, and it is named only when it is durable (`live.py`). So a crash
 leaves no half file in use, and a file that is in use and doesn't check was damaged (G7).

@@ -1,4 +1,4 @@
-"""Reads over memtables and files: a slice as it was at one moment, and scans of partitions in the order of tokens."""
+"""Reads over memtables and files, merged: a slice as of one moment, and scans of partitions in the order of tokens."""
 
 from __future__ import annotations
 
