@@ -72,7 +72,7 @@ _NOT_READ = (f"{ASIDE_PATH}/", PROBE_PATH)
 """Nobody reads these."""
 
 
-def choose(kind: DamageKind, sizes: Mapping[str, int], entropy: Random) -> Damage | None:
+def choose_damage(kind: DamageKind, sizes: Mapping[str, int], entropy: Random) -> Damage | None:
     """Where to damage a disk with these files; None if it has nothing that may be damaged so."""
     files = {path: size for path, size in sorted(sizes.items()) if size and not path.startswith(_NOT_READ)}
     if not files:
@@ -483,7 +483,7 @@ class ReferenceDatabase(ABC):
         """Remove every file of a dead node's database."""
 
     async def damage(self, node: str, kind: DamageKind, seed: int) -> tuple[Damage, str] | None:
-        chosen = choose(kind, await self.file_sizes(node), random.Random(seed))
+        chosen = choose_damage(kind, await self.file_sizes(node), random.Random(seed))
         return None if chosen is None else (chosen, await self.corrupt(node, chosen))
 
     @abstractmethod

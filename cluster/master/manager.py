@@ -45,7 +45,7 @@ from harness.ports.failpoints import pass_by
 # however well it is heard.
 
 
-PATIENCE_S = 0.5
+FRESHNESS_PATIENCE_S = 0.5
 """How long a question may wait for the leader's answer, and for what it names to be applied."""
 
 
@@ -97,9 +97,9 @@ class Freshness:
         if address is None or leader == self._ports.node_id:
             return
         try:
-            reply = decode_reply(await self._ports.network.call(address, encode(AskFreshness()), PATIENCE_S))
+            reply = decode_reply(await self._ports.network.call(address, encode(AskFreshness()), FRESHNESS_PATIENCE_S))
             if isinstance(reply, FreshnessReply):
-                await self._group.applied(reply.index, PATIENCE_S)
+                await self._group.applied(reply.index, FRESHNESS_PATIENCE_S)
                 self._note(asked_ns, reply.age_ns)
         except (Unreachable, CallLost, Refused, NotLeader, OutcomeUnknown):
             return  # Nothing new is known, and what is known grows old.

@@ -17,9 +17,12 @@ from cluster.quorum.sorted.live import LiveFiles
 from cluster.quorum.sorted.memtable import MemoryCursor, Memtable
 from harness.ports.api import Clock
 
-# Several sources are read as one: each gives chunks in order, and they are merged window by window. A window goes from
+# ---- several sources as one ----
+# Each source gives chunks in order, and they are merged window by window. A window goes from
 # where the last one ended to the first end of any source's chunk there, so that every source is known in all of it.
 # Only what the next window needs is in memory, whatever a partition's size.
+
+
 _TURN_ROWS = 512
 """Rows merged in one turn of the event loop: a few milliseconds."""
 
@@ -91,6 +94,9 @@ def merged(tables: Sequence[Memtable], files: Sequence[SortedFile], low: Place, 
     """All that memtables and files hold from `low` to `high`."""
     in_memory = [MemoryCursor(table, low, high) for table in tables]
     return MergedCursor([*in_memory, *(FileCursor(file, low, high) for file in files)], low, high)
+
+
+# ---- slices and scans ----
 
 
 class SliceRead:

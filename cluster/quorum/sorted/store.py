@@ -34,8 +34,11 @@ from cluster.quorum.sorted.memtable import MemoryCursor, Memtable
 from cluster.quorum.sorted.reading import SliceRead, TokenScan, Turns
 from harness.ports.api import DiskFull, Ports
 
+# ---- records in the log ----
 # The first byte of a record tells what it is. A mutation without an id stands as it is encoded, and begins with its
 # own format.
+
+
 _NAMED, _NOTE = b"\x80", b"\x81"
 _PLAIN = bytes((QUORUM_FORMAT,))
 
@@ -88,6 +91,9 @@ def mutation_in(data: bytes) -> bytes | None:
     if kind == _NAMED:
         return data[1 + ID_BYTES :]
     return data if kind == _PLAIN else None
+
+
+# ---- the store ----
 
 
 T = TypeVar("T")
