@@ -20,8 +20,7 @@ from assay.options import within
 from cluster.client.client import ClusterClient
 from cluster.deploy.adapter import node_status
 from cluster.deploy.readiness import ready_timeout_s
-from cluster.health.check import ClusterReport
-from cluster.health.look import look, told
+from cluster.health.check import ClusterReport, look, report_text
 from cluster.quorum.client import repair_table
 from cluster.quorum.messages import Repaired
 from cluster.wire.messages import WIRE_VERSION
@@ -66,14 +65,14 @@ class UpCluster(msgspec.Struct, frozen=True):
 def check_cluster(run: Path | None, store: Path, json_output: bool) -> int:
     """Show the report of a saved run, or look at the cluster that is up; 0 if it is healthy, else 1."""
     report = saved_report(run) if run is not None else asyncio.run(with_cluster(store, _look))
-    print(as_json(report) if json_output else told(report))
+    print(as_json(report) if json_output else report_text(report))
     return 0 if report.healthy else 1
 
 
 def show_status(store: Path, json_output: bool) -> int:
     """Who is there and what they do; 0 if a leader master answers, else 1."""
     report = asyncio.run(with_cluster(store, lambda client, up: _look(client, up, 0.0)))
-    print(as_json(report) if json_output else told(msgspec.structs.replace(report, problems=(), healthy=True)))
+    print(as_json(report) if json_output else report_text(msgspec.structs.replace(report, problems=(), healthy=True)))
     return 0 if report.checked.get("tables") is not None and any(_leads(report)) else 1
 
 

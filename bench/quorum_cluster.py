@@ -16,7 +16,7 @@ from cluster.log.frames import scan
 from cluster.log.replay import APPEND
 from cluster.log.segments import parse_path
 from cluster.quorum.client import QuorumClient, QuorumClientTable
-from cluster.quorum.hinting import HINTS_GROUP
+from cluster.quorum.hints import HINTS_GROUP
 from cluster.quorum.ids import MutationId
 from cluster.quorum.keys import KeyBytes, encode_key
 from cluster.quorum.messages import (

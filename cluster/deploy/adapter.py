@@ -57,7 +57,7 @@ class ClusterOpClient:
 
         Raises DefiniteError (`cas-mismatch` names the value found) and IndefiniteError.
         """
-        if op.f not in ROW_OPERATIONS and self._catalog.offers(op.f):
+        if op.f not in ROW_OPERATIONS and op.f in FS:
             return await self._catalog.invoke(op)
         if op.f == "scan":
             return await self._rows.scan(op)

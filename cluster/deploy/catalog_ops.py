@@ -28,7 +28,7 @@ TABLET_STATES: Final = tuple(map(str, TabletState))
 """A state's place is its number in histories."""
 
 REMEMBERED: Final = 16
-"""Of so many tablets a client remembers the ids."""
+"""How many tablets' ids a client remembers."""
 
 NAME: Final = re.compile(r"c(\d+)")
 
@@ -60,9 +60,6 @@ class CatalogOps:
             "locations": self._locations,
         }
 
-    def offers(self, f: str) -> bool:
-        return f in FS
-
     async def invoke(self, op: Op) -> Op:
         """Carry one operation out; its completion has the micro-operations of the answer."""
         if op.f == "list":
@@ -71,7 +68,14 @@ class CatalogOps:
             return op.complete("ok", mops=await self._columns())
         if op.f == "tablets":
             return op.complete("ok", mops=await self._ask_tablets())
-        return op.complete("ok", mops=await self._by_f[op.f](op.mops[0]))
+        mop = op.mops[0]
+        try:
+            return op.complete("ok", mops=await self._by_f[op.f](mop))
+        except DefiniteError as error:
+            # To a question it is an answer that there is no such table; other refusals are none.
+            if op.f not in QUESTIONS or error.kind != "not-found":
+                raise
+            return op.complete("ok", mops=(replace(mop, value=None, row=0, column=1),))
 
     # ---- changes ----
 
@@ -128,10 +132,7 @@ class CatalogOps:
         )
 
     async def _schema(self, mop: Mop) -> tuple[Mop, ...]:
-        try:
-            reply = await self._catalog.table_schema(table_name(mop.partition))
-        except DefiniteError as error:
-            return (_absent(mop, error),)
+        reply = await self._catalog.table_schema(table_name(mop.partition))
         return (replace(mop, value=short_id(reply.table_id), row=reply.version),)
 
     async def _created(self, mop: Mop) -> tuple[Mop, ...]:
@@ -141,17 +142,11 @@ class CatalogOps:
         return await self._done(mop, self._catalog.is_alter_done)
 
     async def _done(self, mop: Mop, ask: Callable[[str], Awaitable[DoneReply]]) -> tuple[Mop, ...]:
-        try:
-            reply = await ask(table_name(mop.partition))
-        except DefiniteError as error:
-            return (_absent(mop, error),)
+        reply = await ask(table_name(mop.partition))
         return (replace(mop, value=short_id(reply.table_id), row=reply.version, values=(int(reply.done),)),)
 
     async def _locations(self, mop: Mop) -> tuple[Mop, ...]:
-        try:
-            reply = await self._catalog.table_locations(table_name(mop.partition))
-        except DefiniteError as error:
-            return (_absent(mop, error),)
+        reply = await self._catalog.table_locations(table_name(mop.partition))
         self._remember(reply.tablets)
         buckets = max((tablet.partition.buckets for tablet in reply.tablets), default=1)
         return (replace(mop, value=short_id(reply.table_id), column=buckets), *map(_tablet, reply.tablets))
@@ -175,18 +170,11 @@ class CatalogOps:
         return (*known, *(Mop("unknown", 0, short_id(tablet_id)) for tablet_id in reply.unknown))
 
 
-FS: Final = (
-    *("create", "delete", "alter", "rename", "reshape"),
-    *("list", "schema", "created", "altered", "locations", "tablets", "columns"),
-)
+QUESTIONS: Final = ("schema", "created", "altered", "locations")
+"""What is asked about one table."""
+
+FS: Final = ("create", "delete", "alter", "rename", "reshape", "list", *QUESTIONS, "tablets", "columns")
 """What `CatalogOps` carries out."""
-
-
-def _absent(mop: Mop, error: DefiniteError) -> Mop:
-    """The answer that there is no such table; other refusals are no answer."""
-    if error.kind != "not-found":
-        raise error
-    return replace(mop, value=None, row=0, column=1)
 
 
 def _tablet(tablet: TabletLocation) -> Mop:

@@ -7,9 +7,10 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from itertools import count
+from random import Random
 from typing import Any, ClassVar
 
-from cluster.client.client import ClusterClient
+from cluster.client.client import ClusterClient, MakeChange
 from cluster.deploy.adapter import (
     DATABASE_NAME,
     DEFAULT_BUCKETS,
@@ -19,10 +20,9 @@ from cluster.deploy.adapter import (
     ROWS_WORKLOAD,
     ClusterOpClient,
     create_registers,
+    node_status,
 )
-from cluster.deploy.damage import choose
-from cluster.deploy.flooding import register_writes, row_erasures
-from cluster.deploy.layout import MASTER_ROLE
+from cluster.deploy.layout import MASTER_ROLE, is_foreign, own_status
 from cluster.deploy.partitions import (
     QUORUM_OPERATIONS,
     QUORUM_WORKLOADS,
@@ -31,18 +31,115 @@ from cluster.deploy.partitions import (
     create_partitions,
 )
 from cluster.deploy.readiness import await_ready
+from cluster.deploy.row_ops import COLUMNS
 from cluster.failpoints import FAILPOINTS, name_at
-from cluster.health.check import ClusterReport
-from cluster.health.look import look
+from cluster.health.check import ClusterReport, look
+from cluster.inspection import PROBE_PATH
 from cluster.knobs import Knobs
+from cluster.log.node import ASIDE_PATH
+from cluster.log.segments import parse_path
+from cluster.log.snapshots import SNAPSHOTS_PATH
 from cluster.raft.types import ChangeKind, Member
-from cluster.wire.messages import CATALOG_GROUP, ArmedReply, ArmFailpoint, ChangeReplicas, ConfigurationReply
+from cluster.store.clock_guard import ClockLimits
+from cluster.store.schema import encode_key
+from cluster.wire.messages import (
+    CATALOG_GROUP,
+    ArmedReply,
+    ArmFailpoint,
+    ChangeReplicas,
+    ConfigurationReply,
+    Request,
+    RequestId,
+    TabletLocation,
+    WriteCell,
+)
 from cluster.wire.operating import ChangeMasters, LeadershipReply, TransferLeadership
+from cluster.wire.rows import ChangeRow
 from harness.errors import DefiniteError, HarnessError, IndefiniteError
 from harness.ports.api import Clock, Ports, node_of
 from harness.ports.failpoints import ANY, Action, Failpoint
 from harness.ports.machines import ProcessState
 from harness.protocols import Client, Damage, DamageKind, DiskState, Examination, Node, NodeStatus
+
+# ---- damage ----
+# What of a dead node's files can be damaged: synced data whose loss the node notices, and redundancy repairs (G7). A
+# bit may flip in any file. Files are cut short where that is told from a crash: snapshots, and segments of the log
+# that are not its last. The end of that one can not be, for what is missing there may never have been
+# (`docs/design/log.md`). Where there is nothing else, the second copy in a small file is cut short
+# (`cluster.log.envelope.twice`).
+
+
+_NOT_READ = (f"{ASIDE_PATH}/", PROBE_PATH)
+"""Nobody reads these."""
+
+
+def choose_damage(kind: DamageKind, sizes: Mapping[str, int], entropy: Random) -> Damage | None:
+    """Where to damage a disk with these files; None if it has nothing that may be damaged so."""
+    files = {path: size for path, size in sorted(sizes.items()) if size and not path.startswith(_NOT_READ)}
+    if not files:
+        return None
+    if kind == "truncate":
+        return _cut_short(files, entropy)
+    path = entropy.choice(list(files))
+    return Damage(kind, path, entropy.randrange(8 * files[path]))
+
+
+def _cut_short(files: Mapping[str, int], entropy: Random) -> Damage | None:
+    closed = [path for path in files if path in _closed(files)]
+    if closed:
+        path = entropy.choice(closed)
+        return Damage("truncate", path, entropy.randrange(files[path]))
+    doubled = [path for path in files if parse_path(path) is None]
+    if not doubled:
+        return None
+    path = entropy.choice(doubled)
+    return Damage("truncate", path, entropy.randrange(files[path] // 2, files[path]))
+
+
+def _closed(files: Mapping[str, int]) -> frozenset[str]:
+    segments = sorted((each.number, path) for path in files if (each := parse_path(path)) is not None)
+    snapshots = (path for path in files if path.startswith(f"{SNAPSHOTS_PATH}/"))
+    return frozenset((*(path for _, path in segments[:-1]), *snapshots))
+
+
+# ---- floods ----
+# Changes beside those of the workload: a tablet's log grows, and nobody sees them. Registers are written at keys far
+# above those of any workload. Of typed rows, which scans tell, rows that are not there are erased: that is evaluated,
+# replicated and remembered like any change, and leaves no row behind.
+
+
+FLOODED_KEYS = 1 << 40
+"""Partition keys, and numbers of rows, from here on belong to no workload."""
+
+
+def register_writes(tablet: TabletLocation, count: int) -> Sequence[MakeChange]:
+    """Writes of `count` registers of the tablet, one each."""
+    bucket, buckets = tablet.partition.bucket, tablet.partition.buckets
+    return [_write((FLOODED_KEYS + i) * buckets + bucket) for i in range(count)]
+
+
+def row_erasures(table_id: str, tablet: TabletLocation, count: int) -> Sequence[MakeChange]:
+    """Erasures of `count` rows that the tablet does not have."""
+    keys = (encode_key(COLUMNS, {"row": FLOODED_KEYS + i, "salt": 0}) for i in range(count))
+    return [_erasure(table_id, tablet.partition.bucket, key) for key in keys]
+
+
+def _write(key: int) -> MakeChange:
+    def make(request_id: RequestId, tablet_id: str, requested: int | None) -> Request:
+        return WriteCell(request_id, tablet_id, key, 0, 0, 0, requested)
+
+    return make
+
+
+def _erasure(table_id: str, bucket: int, key: bytes) -> MakeChange:
+    def make(request_id: RequestId, tablet_id: str, requested: int | None) -> Request:
+        return ChangeRow(request_id, tablet_id, table_id, bucket, key, "delete", (), 0, requested)
+
+    return make
+
+
+# ---- the database ----
+
 
 CAPABILITIES = frozenset(
     {
@@ -102,7 +199,7 @@ ENTRY_BYTES = 100
 
 
 def under_way(knobs: Knobs) -> int:
-    """How many entries may be on their way to one follower: so many it gets in a round trip, however many come."""
+    """How many entries may be on their way to one follower: what it gets in a round trip, however many come."""
     batch = min(knobs.max_batch_entries, max(1, knobs.max_batch_bytes // ENTRY_BYTES))
     return batch * knobs.max_inflight
 
@@ -151,8 +248,8 @@ class ReferenceDatabase(ABC):
     @property
     def capabilities(self) -> frozenset[str]:
         """What its processes can take; `zones`, if its nodes are spread over several; `tables-made`, if the workload
-        makes tables while it runs, and `lasting-tablets`, if it does not; `spare-master`, if so many are masters that
-        one can leave and a group of three is left; `spare-voter`, if tablets leave a tablet server free that can join
+        makes tables while it runs, and `lasting-tablets`, if it does not; `spare-master`, if a master can leave and a
+        group of three is left; `spare-voter`, if tablets leave a tablet server free that can join
         their group; `outlived-leader`, if a leader that was cut off takes itself for one for longer than its successor
         waits to serve; `long-tail`, if it takes in meanwhile more than a message carries; `short-log`, if
         some hundred entries suffice for a snapshot that a follower needs; `quick-learners`, if a new member gets
@@ -185,7 +282,7 @@ class ReferenceDatabase(ABC):
 
     @property
     def failover_s(self) -> float:
-        """`harness.powers.FailsOver`."""
+        """How long a leader that hears nobody may keep others from its place, s (`harness.protocols.FailsOver`)."""
         return failover_s(self._knobs)
 
     @property
@@ -203,8 +300,32 @@ class ReferenceDatabase(ABC):
         return DEFAULT_BUCKETS
 
     @abstractmethod
+    def _status_client(self) -> ClusterClient:
+        """Who asks nodes for their statuses."""
+
+    @abstractmethod
+    def _heard(self, status: NodeStatus) -> None:
+        """Take in what a node has just said of itself."""
+
     async def status(self, node: str) -> NodeStatus | None:
-        """What a node says of itself; None where it does not answer."""
+        """What a node says of itself; None where it does not answer, or a stranger does in its place."""
+        found = await self._answer_at(node, self._status_client())
+        status = None if found is None else own_status(node, found)
+        if status is not None:
+            self._heard(status)
+        return status
+
+    async def _stranger_at(self, node: str, client: ClusterClient) -> NodeStatus | None:
+        found = await self._answer_at(node, client)
+        return found if found is not None and is_foreign(found) else None
+
+    async def _answer_at(self, node: str, client: ClusterClient) -> NodeStatus | None:
+        """What whoever listens where a node should says of itself."""
+        try:
+            reply = await client.status(self.address(node))
+        except DefiniteError:
+            return None
+        return node_status(reply, ClockLimits.of(self._knobs).max_offset_ns)
 
     @abstractmethod
     def admin_client(self, timeout_s: float) -> ClusterClient:
@@ -275,23 +396,23 @@ class ReferenceDatabase(ABC):
 
     @abstractmethod
     async def supplant(self, nodes: Sequence[str]) -> None:
-        """See `harness.powers.Supplantable`."""
+        """Start masters of another cluster in these nodes' places (`harness.protocols.Supplantable`)."""
 
     @abstractmethod
     async def restore_place(self, node: str) -> None:
-        """The same."""
+        """Remove the stranger from a node's place, with all that it wrote."""
 
     @abstractmethod
     async def stranger_status(self, node: str) -> NodeStatus | None:
-        """The same."""
+        """What a stranger in a node's place says of itself; None where none answers."""
 
     @abstractmethod
     async def process_state(self, node: str) -> ProcessState:
-        """Probed now."""
+        """What the node's process does now, probed."""
 
     @abstractmethod
     async def resume(self, node: str) -> None:
-        """SIGCONT."""
+        """Have a paused process go on (SIGCONT)."""
 
     @property
     def failpoints(self) -> tuple[Failpoint, ...]:
@@ -304,7 +425,7 @@ class ReferenceDatabase(ABC):
         return await self._ask_to_arm(node, request) is not None
 
     async def disarm(self, node: str, point: str = "") -> None:
-        """It may stop while it is being told not to: then it goes on, and hears it."""
+        """Have a node forget failpoints; one that stops at one meanwhile goes on, and is asked again."""
         name = self._point(node, point) if point else ""
         for _ in range(DISARM_ATTEMPTS):
             if await self.process_state(node) is ProcessState.DEAD:
@@ -326,7 +447,7 @@ class ReferenceDatabase(ABC):
 
     @abstractmethod
     async def acted(self, node: str) -> Mapping[str, int]:
-        """See `harness.protocols.Armable`."""
+        """How often each failpoint acted on a node (`harness.protocols.Armable`)."""
 
     async def _ask_to_arm(self, node: str, request: ArmFailpoint, attempts: int = ARM_ATTEMPTS) -> ArmedReply | None:
         client, address = self.admin_client(ARM_TIMEOUT_S), self.address(node)
@@ -352,18 +473,18 @@ class ReferenceDatabase(ABC):
 
     @abstractmethod
     async def fill_disk(self, node: str) -> None:
-        """See `harness.protocols.Disks`."""
+        """Leave no room on a node's disk (`harness.protocols.Disks`)."""
 
     @abstractmethod
     async def free_disk(self, node: str) -> None:
-        """The same."""
+        """Give the room back that `fill_disk` took."""
 
     @abstractmethod
     async def wipe(self, node: str) -> None:
-        """The same."""
+        """Remove every file of a dead node's database."""
 
     async def damage(self, node: str, kind: DamageKind, seed: int) -> tuple[Damage, str] | None:
-        chosen = choose(kind, await self.file_sizes(node), random.Random(seed))
+        chosen = choose_damage(kind, await self.file_sizes(node), random.Random(seed))
         return None if chosen is None else (chosen, await self.corrupt(node, chosen))
 
     @abstractmethod
@@ -372,7 +493,7 @@ class ReferenceDatabase(ABC):
 
     @abstractmethod
     async def corrupt(self, node: str, damage: Damage) -> str:
-        """Do it, and say what was read there before and after; raises HarnessError if that is the same."""
+        """Damage a file, and say what was read there before and after; raises HarnessError if that is equal."""
 
     async def read_back(self, node: str, damage: Damage | None) -> str:
         if damage is None:
@@ -391,7 +512,7 @@ class ReferenceDatabase(ABC):
         return next(each.role for each in self._nodes if each.name == node)
 
     async def flood(self, node: str, group: str, writes: int) -> bool:
-        """Of what no workload asks for (`cluster.deploy.flooding`)."""
+        """Of what no workload asks for (`cluster.deploy.database`)."""
         if self._flooder is None:
             self._flooder = self.admin_client(FLOOD_TIMEOUT_S)
         try:
@@ -427,7 +548,7 @@ class ReferenceDatabase(ABC):
         await self._await_ready(timeout_s, nears=False)
 
     async def await_recovered(self, patience_s: float) -> None:
-        """`harness.powers.CatchesUp`."""
+        """Wait until it serves, as long as replicas come nearer to that (`harness.protocols.CatchesUp`)."""
         await self._await_ready(patience_s, nears=True)
 
     async def _await_ready(self, timeout_s: float, nears: bool) -> None:
@@ -440,7 +561,7 @@ class ReferenceDatabase(ABC):
         return await look(client, self._nodes, self.status, self.admin_clock(), timeout_s)
 
     async def examine(self, timeout_s: float) -> Examination:
-        """`harness.protocols.Examined`."""
+        """What is wrong with it once it had time to heal (`harness.protocols.Examined`)."""
         report = await self.look(timeout_s)
         problems = tuple(f"{each.section}: {each.subject} {each.message}" for each in report.problems)
         return Examination(problems, report)

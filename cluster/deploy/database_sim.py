@@ -9,18 +9,23 @@ from collections.abc import Callable, Mapping, Sequence
 
 from cluster.client.client import ClusterClient
 from cluster.config import NodeConfig
-from cluster.deploy.adapter import node_status
 from cluster.deploy.database import ADMIN, ReferenceDatabase
-from cluster.deploy.foreign import foreign_cluster, foreign_configs, foreign_server, is_foreign, own_status
-from cluster.deploy.layout import MASTER_ROLE, USUAL, Layout, port_of
+from cluster.deploy.layout import (
+    MASTER_ROLE,
+    USUAL,
+    Layout,
+    foreign_cluster,
+    foreign_configs,
+    foreign_server,
+    port_of,
+)
 from cluster.invariants.watch import Watch
 from cluster.knobs import Knobs
 from cluster.node import run_node
 from cluster.nodelog import ClockFormatter, node_logger
-from cluster.store.clock_guard import ClockLimits
 from cluster.wire.identity import IDENTITY_FILE, identity_file, named_cluster
 from cluster.wire.messages import ChangeReplicas, Replica
-from harness.errors import DefiniteError, HarnessError
+from harness.errors import HarnessError
 from harness.ports.api import Clock, Ports
 from harness.ports.machines import ProcessState
 from harness.ports.sim.disk import SimDisk
@@ -61,10 +66,10 @@ class SimDatabase(ReferenceDatabase):
         self._masters = tuple(Replica(node.name, _address(node)) for node in self._nodes if node.role == MASTER_ROLE)
         self._configs = {node.name: self._config(node, tuple(flaws), self._knobs) for node in self._nodes}
         self._logs = {node.name: _NodeLog(world, node.name) for node in self._nodes}
-        self._told: list[BaseException] = []
+        self._reported: list[BaseException] = []
         self._set_aside: dict[str, SimDisk] = {}
         self._admin = world.harness_ports(ADMIN)
-        self._status_client = ClusterClient(self._admin, self._addresses(), STATUS_TIMEOUT_S)
+        self._asker = ClusterClient(self._admin, self._addresses(), STATUS_TIMEOUT_S)
 
     # ---- processes ----
 
@@ -121,12 +126,7 @@ class SimDatabase(ReferenceDatabase):
         if node not in self._set_aside:
             return None
         ports = self._world.harness_ports(STRANGER, foreign_cluster(self._world.cluster_id))
-        try:
-            reply = await ClusterClient(ports, self._addresses(), STATUS_TIMEOUT_S).status(self.address(node))
-        except DefiniteError:
-            return None
-        status = node_status(reply, ClockLimits.of(self._knobs).max_offset_ns)
-        return status if is_foreign(status) else None
+        return await self._stranger_at(node, ClusterClient(ports, self._addresses(), STATUS_TIMEOUT_S))
 
     async def acted(self, node: str) -> Mapping[str, int]:
         return dict(self._world.node(node).body.acted)
@@ -167,16 +167,11 @@ class SimDatabase(ReferenceDatabase):
 
     # ---- what it says of itself ----
 
-    async def status(self, node: str) -> NodeStatus | None:
-        try:
-            reply = await self._status_client.status(self.address(node))
-        except DefiniteError:
-            return None
-        status = own_status(node, node_status(reply, ClockLimits.of(self._knobs).max_offset_ns))
-        if status is None:
-            return None
+    def _status_client(self) -> ClusterClient:
+        return self._asker
+
+    def _heard(self, status: NodeStatus) -> None:
         self.leaderships.take(status, self._world.loop.now_ns)
-        return status
 
     @property
     def leaderships(self) -> Leaderships:
@@ -190,8 +185,8 @@ class SimDatabase(ReferenceDatabase):
         """What was checked at every step so far, and what broke (G10); what no task of a node handled among it."""
         for node in self._nodes:
             for error in self._world.node(node.name).errors:
-                if error not in self._told:
-                    self._told.append(error)
+                if error not in self._reported:
+                    self._reported.append(error)
                     self._watch.unhandled(node.name, error)
         return self._watch.record()
 
@@ -221,7 +216,7 @@ class SimDatabase(ReferenceDatabase):
         try:
             await run_node(self._through(ports), self._configs[ports.node_id], observer)
         except Exception as error:
-            self._told.append(error)
+            self._reported.append(error)
             self._watch.panicked(ports.node_id, error)
             raise
 

@@ -13,10 +13,16 @@ from typing import Protocol
 
 from cluster.client.client import ClusterClient
 from cluster.config import NodeConfig, dump_config
-from cluster.deploy.adapter import node_status
 from cluster.deploy.database import ADMIN, ReferenceDatabase
-from cluster.deploy.foreign import foreign_cluster, foreign_configs, foreign_server, is_foreign, own_status
-from cluster.deploy.layout import MASTER_ROLE, USUAL, Layout, port_of
+from cluster.deploy.layout import (
+    MASTER_ROLE,
+    USUAL,
+    Layout,
+    foreign_cluster,
+    foreign_configs,
+    foreign_server,
+    port_of,
+)
 from cluster.deploy.node_files import (
     DATA_DIRECTORY,
     FAILPOINT_LOG_PATH,
@@ -33,14 +39,13 @@ from cluster.deploy.node_files import (
     install_command,
     read_command,
 )
-from cluster.invariants.reports import Reports
+from cluster.invariants.watch import Reports
 from cluster.knobs import Knobs
-from cluster.store.clock_guard import ClockLimits
 from cluster.wire.identity import identity_file
 from cluster.wire.messages import WIRE_VERSION, ChangeReplicas, Replica
 from harness.env import daemon
 from harness.env.ssh import PREPARED_AT_ONCE, SshFleet
-from harness.errors import DefiniteError, HarnessError
+from harness.errors import HarnessError
 from harness.history.ops import Op
 from harness.ports.api import Clock, Hello, Ports
 from harness.ports.machines import ProcessState
@@ -163,13 +168,9 @@ class SshDatabase(ReferenceDatabase):
         hello = Hello(foreign_cluster(self._cluster_id), STRANGER, 1, WIRE_VERSION)
         ports = replace(self._admin_ports(), node_id=STRANGER, network=RealNetwork(hello))
         try:
-            reply = await ClusterClient(ports, self._masters(), STATUS_TIMEOUT_S).status(self.address(node))
-        except DefiniteError:
-            return None
+            return await self._stranger_at(node, ClusterClient(ports, self._masters(), STATUS_TIMEOUT_S))
         finally:
             await ports.network.close()
-        status = node_status(reply, ClockLimits.of(self._knobs).max_offset_ns)
-        return status if is_foreign(status) else None
 
     # ---- disks ----
 
@@ -205,18 +206,12 @@ class SshDatabase(ReferenceDatabase):
 
     # ---- what it says of itself ----
 
-    async def status(self, node: str) -> NodeStatus | None:
-        client = ClusterClient(self._admin_ports(), self._masters(), STATUS_TIMEOUT_S)
-        try:
-            reply = await client.status(self.address(node))
-        except DefiniteError:
-            return None
-        status = own_status(node, node_status(reply, ClockLimits.of(self._knobs).max_offset_ns))
-        if status is None:
-            return None
+    def _status_client(self) -> ClusterClient:
+        return ClusterClient(self._admin_ports(), self._masters(), STATUS_TIMEOUT_S)
+
+    def _heard(self, status: NodeStatus) -> None:
         self._reports.take(status)
         self.leaderships.take(status, self._admin_ports().clock.monotonic_ns())
-        return status
 
     async def invariants(self) -> InvariantsRecord:
         """What every status so far says together, those of this quiet moment among them (G10)."""

@@ -9,7 +9,7 @@ import msgspec
 
 from cluster.knobs import Knobs, knob_bounds
 from harness.errors import UserError
-from harness.ports.sim.worlds import Between, Severity, Value, WorldKey, draw_values
+from harness.ports.sim.worlds import Between, Value, WorldKey
 
 Choices: TypeAlias = tuple[Value, ...]
 
@@ -109,13 +109,8 @@ KNOB_KEYS: tuple[WorldKey, ...] = tuple(_key(field) for field in msgspec.structs
 def knobs_of(values: Mapping[str, Value]) -> Knobs:
     """The knobs of a world's values, the default where there is none; raises UserError where they contradict."""
     names = {key.name for key in KNOB_KEYS}
-    told = {name.replace("-", "_"): value for name, value in values.items() if name in names}
+    given = {name.replace("-", "_"): value for name, value in values.items() if name in names}
     try:
-        return msgspec.convert(told, Knobs)
+        return msgspec.convert(given, Knobs)
     except msgspec.ValidationError as error:
         raise UserError(f"This world can't be: {error}; tell the keys that belong together.") from error
-
-
-def draw_knobs(seed: object, severity: Severity = "harsh") -> Knobs:
-    """The knobs that a world of this seed and severity has."""
-    return knobs_of(draw_values(KNOB_KEYS, seed, severity, {}))

@@ -36,7 +36,7 @@ _NS_PER_MS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class RowKeys:
-    """Keys of rows that are numbered from 0 up to `rows`, spread over so many clustering columns."""
+    """Keys of rows that are numbered from 0 up to `rows`, spread over `clustering` columns."""
 
     clustering: int
     rows: int

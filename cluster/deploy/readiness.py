@@ -21,7 +21,7 @@ READY_S, READY_OF_A_NODE_S = 60.0, 2.0
 
 
 def ready_timeout_s(nodes: int) -> float:
-    """How long a cluster of so many nodes may take to serve: nodes that share a slow machine start one after the
+    """How long a cluster of this many nodes may take to serve: nodes that share a slow machine start one after the
     other."""
     return READY_S + READY_OF_A_NODE_S * nodes
 
@@ -86,7 +86,7 @@ def leaders(statuses: Iterable[NodeStatus | None]) -> dict[str, str]:
 
 
 def leaseholders(statuses: Iterable[NodeStatus | None]) -> dict[str, str]:
-    """The same for leaders whose lease is valid."""
+    """For each Raft group the leader of the highest term whose lease is valid, as the nodes themselves say."""
     return _highest_term(statuses, lambda group: group.role == "leader" and group.lease_valid)
 
 

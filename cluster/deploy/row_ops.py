@@ -109,7 +109,7 @@ class RowOps:
         async def attempt(table: TypedTable, name: str) -> Op:
             row = await table.get(key, (name,))
             column = table.columns[name]
-            value = None if row is None else _told(column, row[name])
+            value = None if row is None else _in_history(column, row[name])
             return op.complete("ok", mops=(replace(mop, value=value, column=column.id),))
 
         return await self._on_wished(mop, attempt)
@@ -134,9 +134,9 @@ class RowOps:
             found = self._found(rows, column)
             asked = {mop.partition: mop for mop in op.mops}
             strange = [each for each, value in found.items() if each not in asked and value == WRONG_ROW]
-            told = (replace(asked.get(each, op.mops[0]), partition=each) for each in (*asked, *strange))
+            mops = (replace(asked.get(each, op.mops[0]), partition=each) for each in (*asked, *strange))
             return op.complete(
-                "ok", mops=tuple(replace(mop, value=found.get(mop.partition), column=column.id) for mop in told)
+                "ok", mops=tuple(replace(mop, value=found.get(mop.partition), column=column.id) for mop in mops)
             )
 
         return await self._on_wished(op.mops[0], attempt)
@@ -150,7 +150,7 @@ class RowOps:
             number, encoded = row["row"], encode_key(COLUMNS, key)
             known = number if type(number) is int and number >= 0 else None
             wrong = known is None or key != self._key(known) or encoded <= last
-            found[known or 0] = WRONG_ROW if wrong else _told(column, row[column.name])
+            found[known or 0] = WRONG_ROW if wrong else _in_history(column, row[column.name])
             last = encoded
         return found
 
@@ -177,7 +177,7 @@ class RowOps:
         return self._keys[number]
 
     async def _on_wished(self, mop: Mop, attempt: Callable[[TypedTable, str], Awaitable[Op]]) -> Op:
-        """Again with another name if the column is called otherwise by now: nothing was carried out then."""
+        """Try the wished column, and another name if it is called otherwise by now: nothing was carried out then."""
         table = await self._opened()
         for _ in range(_ATTEMPTS - 1):
             try:
@@ -199,7 +199,7 @@ class RowOps:
         return next(name for name in names if name in table.columns or name == BASE)
 
 
-def _told(column: Column, value: Value) -> int | None:
+def _in_history(column: Column, value: Value) -> int | None:
     """A cell as histories hold it: nil is what a cell reads that was never written, the column's default."""
     if value == column.default:
         return None

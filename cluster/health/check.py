@@ -1,16 +1,21 @@
-"""What is wrong with a cluster, as pure decisions over its facts: masters, tablet servers, tables, tablets, strays."""
+"""What is wrong with a cluster, as pure decisions over its facts: masters, tablet servers, tables, tablets, strays.
+
+Beside them a look at a cluster, until it is healthy or time is over, and the report as text.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from cluster.health.facts import CatalogFacts, ClusterFacts
+from cluster.client.client import ClusterClient
+from cluster.health.facts import CatalogFacts, ClusterFacts, collect
 from cluster.master.records import TableState, TabletState
 from cluster.wire.messages import CATALOG_GROUP, TableInfo, TabletLocation
-from harness.ports.api import node_of
-from harness.protocols import GroupStatus, NodeStatus
+from harness.ports.api import Clock, node_of
+from harness.protocols import GroupStatus, Node, NodeStatus
+from harness.run.allowances import RepairProgress
 
 MASTER, TSERVER = "master", "tserver"
 
@@ -109,8 +114,8 @@ def _masters(facts: ClusterFacts) -> Iterator[Problem]:
         yield Problem("masters", CATALOG_GROUP, f"the masters are in different terms: {_by_name(terms)}")
     configurations = {name: status.config_index for name, status in replicas.items()}
     if len(set(configurations.values())) > 1:
-        told = _by_name(configurations)
-        yield Problem("masters", CATALOG_GROUP, f"the masters know configurations of different entries: {told}")
+        known = _by_name(configurations)
+        yield Problem("masters", CATALOG_GROUP, f"the masters know configurations of different entries: {known}")
     for voter in newest.voters:
         if node_of(voter) not in replicas:
             yield Problem("masters", voter, "is a voter of the masters' group and holds no replica of it")
@@ -167,20 +172,20 @@ def _table(table: TableInfo, tablets: Sequence[TabletLocation]) -> Iterator[Prob
 def _tablet(
     table: TableInfo, tablet: TabletLocation, held: Mapping[str, GroupStatus], factor: int
 ) -> Iterator[Problem]:
-    """It runs, is led, and its replicas are where the catalog and its own configuration say."""
+    """A tablet runs, is led, and its replicas are where the catalog and its own configuration say."""
     subject = _subject(table, tablet)
     if tablet.state != TabletState.RUNNING:
         yield Problem("tablets", subject, f"is {tablet.state}")
         return
-    told = {node_of(replica.node_id) for replica in tablet.replicas}
-    missing = sorted(told - set(held))
+    by_catalog = {node_of(replica.node_id) for replica in tablet.replicas}
+    missing = sorted(by_catalog - set(held))
     if missing:
         yield Problem("tablets", subject, f"has no replica on {', '.join(missing)}, where the catalog has one")
-    count = len(tablet.replicas) if len(tablet.replicas) > factor else len(told)
+    count = len(tablet.replicas) if len(tablet.replicas) > factor else len(by_catalog)
     if count != factor:
         yield Problem("tablets", subject, f"has {count} replicas by the catalog, and should have {factor}")
     if table.design == "raft":
-        yield from _led(subject, told, held, factor)
+        yield from _led(subject, by_catalog, held, factor)
 
 
 def _subject(table: TableInfo, tablet: TabletLocation) -> str:
@@ -197,20 +202,20 @@ def _schema(
         version = facts.schema_versions(name).get(tablet.tablet_id)
         tells = replica.role == "replica" or (replica.role == "leader" and replica.lease_valid)
         if tells and version != table.version:
-            told = "does not say its schema version" if version is None else f"has schema version {version}"
-            yield Problem("tablets", _subject(table, tablet), f"{told} on {name}; the table has {table.version}")
+            difference = "does not say its schema version" if version is None else f"has schema version {version}"
+            yield Problem("tablets", _subject(table, tablet), f"{difference} on {name}; the table has {table.version}")
 
 
-def _led(subject: str, told: set[str], held: Mapping[str, GroupStatus], factor: int) -> Iterator[Problem]:
+def _led(subject: str, by_catalog: set[str], held: Mapping[str, GroupStatus], factor: int) -> Iterator[Problem]:
     leading = [status for status in held.values() if status.role == "leader" and status.lease_valid]
     if not leading:
         yield Problem("tablets", subject, "has no leader with a lease")
         return
     newest = max(leading, key=lambda status: status.term)
     voters = {node_of(voter) for voter in newest.voters}
-    if voters != told:
-        by_leader, by_catalog = ", ".join(sorted(voters)), ", ".join(sorted(told))
-        yield Problem("tablets", subject, f"has the voters {by_leader}; the catalog has {by_catalog}")
+    if voters != by_catalog:
+        names = ", ".join(sorted(voters)), ", ".join(sorted(by_catalog))
+        yield Problem("tablets", subject, "has the voters {}; the catalog has {}".format(*names))
     if newest.learners and len(newest.voters) >= factor:
         yield Problem("tablets", subject, f"has the learners {', '.join(newest.learners)} beside enough voters")
     members = voters | {node_of(learner) for learner in newest.learners}
@@ -284,3 +289,56 @@ def _counts(facts: ClusterFacts) -> dict[str, int]:
 
 def _by_name(values: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items())
+
+
+LOOK_GAP_S = 0.25
+
+
+async def look(
+    client: ClusterClient,
+    nodes: Sequence[Node],
+    status: Callable[[str], Awaitable[NodeStatus | None]],
+    clock: Clock,
+    timeout_s: float,
+) -> ClusterReport:
+    """The first healthy report, or the last one when it came no nearer to that for `timeout_s`."""
+    nearing = RepairProgress(clock, timeout_s)
+    while True:
+        facts = await collect(client, nodes, status)
+        report = examine(facts)
+        nearing.note(dict.fromkeys(report.problems, facts.entries_lacked()))
+        if report.healthy or nearing.over():
+            return report
+        await clock.sleep(LOOK_GAP_S)
+
+
+def report_text(report: ClusterReport) -> str:
+    """The report as text: a table a section, then what is wrong, then one line that says it all."""
+    return "\n".join(_lines(report))
+
+
+def _lines(report: ClusterReport) -> Iterator[str]:
+    sections = (("Masters", report.masters), ("Tablet servers", report.tservers), ("Tables", report.tables))
+    for title, rows in sections:
+        if rows:
+            yield title
+            yield from _columns(rows)
+            yield ""
+    counts = ", ".join(f"{count} {name}" for name, count in report.checked.items())
+    if report.healthy:
+        yield f"HEALTHY: {counts}"
+        return
+    yield "Problems"
+    for problem in report.problems:
+        yield f"  {problem.section}: {problem.subject} {problem.message}"
+    yield ""
+    number = len(report.problems)
+    yield f"NOT HEALTHY: {number} problem{'s' if number > 1 else ''}; {counts}"
+
+
+def _columns(rows: Sequence[HealthRow]) -> Iterator[str]:
+    heads = ["name", *dict.fromkeys(name for row in rows for name in row.facts)]
+    cells = [heads, *([row.subject, *(row.facts.get(name, "") for name in heads[1:])] for row in rows)]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(heads))]
+    for line in cells:
+        yield "  " + "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()

@@ -1,7 +1,7 @@
 """What a cluster says of itself: every node's status, and the catalog as the leader master tells it.
 
 The parts are asked for one after the other, so while the cluster changes they need not fit together: who wants to know
-looks again (`cluster.health.look`).
+looks again (`cluster.health.check`).
 """
 
 from __future__ import annotations

@@ -1,12 +1,62 @@
-"""Leases of one group: at no true moment two replicas may serve by one, and their records follow each other (R2)."""
+"""Leases, clocks and closed timestamps of one group.
+
+At no true moment two replicas may serve by a lease, and lease records follow each other (R2); hybrid clocks stay near
+true time (G3); what is closed stays closed, and is closed within the lease (R4, R5).
+"""
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from cluster.groups.observer import RaftView
-from cluster.invariants.clocks import MachineClock
-from cluster.invariants.elections import KEPT, First
-from cluster.invariants.findings import Scope
+from cluster.invariants.findings import BreachLog, Scope
+from cluster.invariants.raft import FIRSTS_KEPT, First
+from cluster.observer import Readings
 from cluster.ranges.lease_record import Lease
+from cluster.ranges.tablet import WriteBatch
+
+# ---- clocks ----
+
+
+HLC_IN_BOUNDS = "hlc-in-bounds"
+
+
+class MachineClock(Protocol):
+    """The clocks of the machine that a life runs on, seen from outside."""
+
+    def true_ns(self, monotonic_ns: int) -> int:
+        """The true time, ns, at which the monotonic clock shows this, at the rate it has now."""
+
+    def true_wall_ns(self) -> int:
+        """What a correct wall clock shows now."""
+
+    def peak_offset_ns(self) -> int:
+        """How far ahead of that the machine's own wall clock was at most when it was read."""
+
+
+class HybridClock:
+    """The hybrid clock of one life. Its own wall clock may be ahead by the declared offset and still be in bounds, and
+    readings are taken in from clocks that are ahead of it by as much: no reading lies further than twice the offset
+    from true time. A machine whose wall clock was out of bounds when it was read is let off."""
+
+    __slots__ = ("_clock", "_findings", "_hlc", "_life", "_max_offset_ns")
+
+    def __init__(self, findings: BreachLog, life: int, clock: MachineClock, hlc: Readings, max_offset_ns: int) -> None:
+        self._findings, self._life, self._clock = findings, life, clock
+        self._hlc, self._max_offset_ns = hlc, max_offset_ns
+
+    def look(self) -> None:
+        """Compare it with true time, now."""
+        self._findings.checked[HLC_IN_BOUNDS] += 1
+        ahead_ns = self._hlc.last - self._clock.true_wall_ns()
+        if ahead_ns > 2 * self._max_offset_ns and self._clock.peak_offset_ns() <= self._max_offset_ns:
+            bound = f"and clocks may be {self._max_offset_ns / 1e9:g} s apart"
+            message = f"the hybrid clock is {ahead_ns / 1e9:.3f} s ahead of true time, {bound}"
+            self._findings.tell(HLC_IN_BOUNDS, message, (self._life,), None)
+
+
+# ---- leases ----
+
 
 LEASE_VALID = "served-within-the-lease"
 LEASES_DISJOINT = "leases-disjoint"
@@ -73,7 +123,7 @@ class Leases:
         if until <= self._extended.get(sequence, (0, 0))[0]:
             return
         self._extended[sequence] = (until, life)
-        if len(self._extended) > KEPT:
+        if len(self._extended) > FIRSTS_KEPT:
             del self._extended[next(iter(self._extended))]
         later = self._records.get(sequence + 1)
         if later is not None:  # a lease that was handed over is never told of afterwards: its holder has given it up
@@ -102,3 +152,86 @@ class Leases:
                 f"a read is served by the lease of term {raft.term}, and that of term {held.term} has {more_s:.6f} s"
             )
             self._scope.tell(LEASES_DISJOINT, f"{message} left", first, life)
+
+
+# ---- closed timestamps ----
+
+
+CLOSED_KEPT = "closed-is-kept"
+CLOSED_IN_LEASE = "closed-within-the-lease"
+
+
+class Closing:
+    """Fed with closed timestamps as a holder assigns them, and with batches and lease records as replicas apply them.
+
+    A holder assigns nothing under a lease before its record is applied there. So it is enough to keep the latest record
+    that anybody has applied, and what was assigned under that one.
+    """
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self._checked = scope.checked
+        self._closed: dict[int, int] = {}
+        """By life: how far the state of its replica was closed when it was looked at last."""
+        self._latest: Lease | None = None
+        self._assigned, self._assigner = 0, 0
+
+    def opened(self, life: int) -> None:
+        """A replica begins, maybe not the first of this life, with an empty state."""
+        self._closed[life] = 0
+
+    def applied(self, life: int, batch: WriteBatch, closed: int) -> None:
+        """A batch comes to a state that is `closed` as far: it writes above that, and closes no less."""
+        self._checked[CLOSED_KEPT] += 1
+        if closed < self._closed[life]:
+            self._fell(life, closed)
+        if batch.timestamp <= closed and batch.puts:
+            self._scope.tell(CLOSED_KEPT, f"a batch writes at {batch.timestamp}, and {closed} is closed", life)
+        if batch.closed < closed:
+            self._scope.tell(CLOSED_KEPT, f"a batch closes {batch.closed}, and {closed} is closed already", life)
+            self._closed[life] = closed
+        else:
+            self._closed[life] = batch.closed
+
+    def restored(self, life: int, closed: int) -> None:
+        """A snapshot has taken the state's place."""
+        self._checked[CLOSED_KEPT] += 1
+        if closed < self._closed[life]:
+            self._fell(life, closed)
+        self._closed[life] = closed
+
+    def assigned(self, life: int, sequence: int, closed: int, applied: Lease | None, lasts: int = 0) -> None:
+        """Under the lease of this sequence `closed` binds from now on; `applied` is the record as its holder has it,
+        and `lasts` how far promises let it last beyond."""
+        self._checked[CLOSED_IN_LEASE] += 1
+        if applied is not None and applied.sequence == sequence and closed >= max(applied.expiration, lasts):
+            message = f"{closed} is closed under lease {sequence}, which ends at {max(applied.expiration, lasts)}"
+            self._scope.tell(CLOSED_IN_LEASE, message, life)
+        latest = self._latest
+        if latest is None or sequence > latest.sequence:
+            return
+        if sequence < latest.sequence:
+            self._compare(sequence, closed, latest, life)
+            return
+        if closed < self._assigned:
+            message = f"{closed} is closed under lease {sequence}, and {self._assigned} was"
+            self._scope.tell(CLOSED_KEPT, message, self._assigner, life)
+        self._assigned, self._assigner = closed, life
+
+    def recorded(self, life: int, lease: Lease) -> None:
+        """A new lease: all that is written under it lies above its low water, so nothing may be closed above that."""
+        latest = self._latest
+        if latest is None or lease.sequence > latest.sequence:
+            if latest is not None:
+                self._checked[CLOSED_IN_LEASE] += 1
+                self._compare(latest.sequence, self._assigned, lease, self._assigner)
+            self._latest, self._assigned, self._assigner = lease, 0, life
+
+    def _compare(self, sequence: int, closed: int, later: Lease, life: int) -> None:
+        if closed > later.low_water:
+            message = f"{closed} is closed under lease {sequence}, and lease {later.sequence} may write from"
+            self._scope.tell(CLOSED_IN_LEASE, f"{message} {later.low_water + 1} on", life)
+
+    def _fell(self, life: int, closed: int) -> None:
+        message = f"a state is closed to {closed}, and was to {self._closed[life]}"
+        self._scope.tell(CLOSED_KEPT, message, life)

@@ -21,7 +21,7 @@ PURGED = "purged-below-bound"
 SUMMARIES = "equal-summaries-equal-rows"
 
 KEPT_SUMMARIES = 1 << 14
-"""So many summaries of a tablet are remembered; then the older half is let go of."""
+"""How many summaries of a tablet are remembered; beyond that the older half is let go of."""
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -36,9 +36,13 @@ class _TabletLogs:
 
     def __init__(self) -> None:
         self.everywhere: dict[MutationId, None] = {}
+        """Mutations that every replica has."""
         self.partly: dict[MutationId, dict[str, None]] = {}
+        """The others, each with the nodes that have it."""
         self.highest = LOWEST_TIME
+        """The highest low bound of any replica: nothing in `partly` may be below it."""
         self.said: dict[_Said, tuple[int, bytes]] = {}
+        """By partition and summary who told it first, and a hash of the rows that went with it."""
 
 
 class _ReplicaLog:
@@ -48,8 +52,11 @@ class _ReplicaLog:
 
     def __init__(self) -> None:
         self.places: dict[int, MutationId] = {}
+        """By number what the log holds and nothing else does."""
         self.aside: dict[int, None] = {}
+        """Numbers of what is kept beside the log as well."""
         self.bound = LOWEST_TIME
+        """The replica's low bound."""
 
 
 class ReconciledWatch:

@@ -1,4 +1,7 @@
-"""All invariants of one run: an observer for each life of a node, and what was found."""
+"""All invariants of one run: an observer for each life of a node, and what was found.
+
+Where nobody sees the steps of nodes, as in containers, what their statuses say together is looked at instead (G10).
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,10 @@ from typing import Any
 
 from cluster.groups.observer import Digested, RaftView
 from cluster.invariants.catalog import CatalogInvariants
-from cluster.invariants.clocks import HybridClock, MachineClock
-from cluster.invariants.closing import Closing
-from cluster.invariants.elections import Elections
-from cluster.invariants.facts import KEPT
 from cluster.invariants.findings import BreachLog, Moment, Scope
-from cluster.invariants.leases import Leases
-from cluster.invariants.log import LogInvariants
-from cluster.invariants.membership import Membership
+from cluster.invariants.leases import Closing, HybridClock, Leases, MachineClock
+from cluster.invariants.raft import KEPT, ONE_LEADER, Elections, First, LogInvariants, Membership, States, WrittenStates
 from cluster.invariants.reconciled import ReconciledWatch
-from cluster.invariants.states import States, WrittenStates
 from cluster.log.envelope import CorruptLog
 from cluster.master.catalog import Catalog
 from cluster.observer import Observer, Readings
@@ -28,7 +25,7 @@ from cluster.ranges.lease_record import Lease
 from cluster.ranges.tablet import TabletMachine, WriteBatch
 from cluster.wire.identity import ForeignDisk
 from harness.ports.failpoints import InjectedFailure
-from harness.protocols import InvariantsRecord
+from harness.protocols import InvariantsRecord, NodeStatus
 from harness.verdict.leaderships import Leaderships
 
 CACHES = "caches-are-the-catalog"
@@ -232,3 +229,49 @@ class _Life(Observer):
 
     def deletion_purged(self, group: str, taken_ns: int, low_bound: int) -> None:
         self._watch.reconciled.purged(self._life, group, taken_ns, low_bound)
+
+
+# ---- where nobody sees the steps: in containers ----
+# What a replica says of a term or of an index is true for ever, so reports need not be of one moment to be compared.
+
+
+class Reports:
+    """Fed with every status that is asked for.
+
+    `damaged` says of a node whether anything on its disk was ever damaged by others than itself.
+    """
+
+    def __init__(self, damaged: Callable[[str], bool] = lambda node: False) -> None:
+        self._damaged = damaged
+        self._findings = BreachLog(lambda: (0, 0))
+        self._lives: dict[tuple[str, int], int] = {}
+        self._leaders: First[tuple[str, int], int] = First()
+        self._states: dict[str, States] = {}
+
+    def take(self, status: NodeStatus) -> None:
+        """One leader in a term, equal states at equal applied index, and no replica that has failed."""
+        life = self._life(status.node, status.incarnation)
+        for group in status.groups:
+            scope = Scope(self._findings, group.group)
+            self._findings.checked[NO_PANIC] += 1
+            if group.role == "failed":
+                scope.tell(NO_PANIC, "a replica has failed", life)
+            elif group.role == "quarantined" and not self._damaged(status.node):
+                scope.tell(NO_PANIC, "a replica is quarantined on a disk that nothing has damaged", life)
+            if group.role == "leader":
+                self._findings.checked[ONE_LEADER] += 1
+                first = self._leaders.of((group.group, group.term), life)
+                if first != life:
+                    scope.tell(ONE_LEADER, f"two replicas lead in term {group.term}", first, life)
+            if group.digest:
+                self._states.setdefault(group.group, States(scope)).applied(life, group.applied_index, group.digest)
+
+    def record(self) -> InvariantsRecord:
+        """What was compared and found so far."""
+        return self._findings.record()
+
+    def _life(self, node: str, incarnation: int) -> int:
+        life = self._lives.get((node, incarnation))
+        if life is None:
+            life = self._lives[node, incarnation] = self._findings.lives.begin(node, incarnation)
+        return life

@@ -3,23 +3,80 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
-from cluster.master.alters import alter_calls, settle
 from cluster.master.calls import ServerCall
 from cluster.master.contract import Mutation, Operation, carry_out
-from cluster.master.ddl import delete_calls
+from cluster.master.ddl import alter_calls, delete_calls, settle
 from cluster.master.locks import LockKey, table_keys, tablet_keys
 from cluster.master.manager import CatalogManager, Conflict, LeaderTerm, Refusal
-from cluster.master.placement import Placement, place, replica_load
-from cluster.master.records import TableRecord, TabletRecord, TabletState
+from cluster.master.records import TableRecord, TabletConfig, TabletRecord, TabletState, changed_tablet, new_tablet
 from cluster.master.replication import replication_calls
+from cluster.master.tservers import ServerEntry, replica_load, select_replicas
 from cluster.raft.log import FOUNDING_INDEX
 from cluster.wire.messages import CreateTablet, Replica, encode
 
+# ---- where tablets go, as pure decisions (M8) ----
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """One tablet's change: the record that now has replicas, and the one it replaces, if any."""
+
+    placed: TabletRecord
+    replaced: TabletRecord | None = None
+
+    @property
+    def records(self) -> tuple[TabletRecord, ...]:
+        return (self.placed,) if self.replaced is None else (self.replaced, self.placed)
+
+
+def place(
+    table: TableRecord,
+    tablets: Sequence[TabletRecord],
+    live: Sequence[ServerEntry],
+    load: dict[str, int],
+    expired: Callable[[TabletRecord], bool],
+    new_id: Callable[[], str],
+) -> list[Placement]:
+    """Placements for the table's tablets that need one; none for those that too few live tservers could take.
+
+    `load` is updated as replicas are assigned. `expired` says of a CREATING tablet that its time is over.
+    """
+    placements = []
+    for tablet in tablets:
+        stuck = tablet.state == TabletState.CREATING and expired(tablet)
+        if not stuck and tablet.state != TabletState.PREPARING:
+            continue
+        voters = select_replicas(live, load, table.replication_factor)
+        if voters is None:
+            break
+        for voter in voters:
+            load[voter.node_id] = load.get(voter.node_id, 0) + 1
+        placements.append(_replacement(tablet, voters, new_id()) if stuck else Placement(_placed(tablet, voters)))
+    return placements
+
+
+def _placed(tablet: TabletRecord, voters: tuple[Replica, ...]) -> TabletRecord:
+    return changed_tablet(tablet, state=TabletState.CREATING, config=TabletConfig(0, voters))
+
+
+def _replacement(tablet: TabletRecord, voters: tuple[Replica, ...], new_id: str) -> Placement:
+    """The new record is at its first revision and has its replicas at once: nothing of it was visible before (M6)."""
+    fresh = new_tablet(new_id, tablet.table_id, tablet.partition)
+    placed = TabletRecord(
+        fresh.tablet_id, 1, fresh.table_id, fresh.partition, TabletState.CREATING, TabletConfig(0, voters), ()
+    )
+    return Placement(placed, changed_tablet(tablet, state=TabletState.REPLACED))
+
+
+# ---- the scan ----
+
+
 SCAN_INTERVAL_S = 1.0
 MOST_FOUNDED_AT_ONCE = 15
-"""For each live tablet server so many tablets may be CREATING. The rest of a large table waits until these are led:
+"""How many tablets may be CREATING for each live tablet server. The rest of a large table waits until these are led:
 groups that elect, and those that are not idle yet, cost most, and of a thousand at once none would end in time on
 servers that have little to spare."""
 
@@ -106,7 +163,7 @@ def fitting(placements: Iterable[Placement]) -> Iterator[Placement]:
 
 
 def within(limit: int, known: Iterable[TabletRecord], tablets: Iterable[TabletRecord]) -> list[TabletRecord]:
-    """These tablets without the last of those that are PREPARING, so that no more than `limit` are CREATING at once."""
+    """The tablets without the last of those that are PREPARING, so that no more than `limit` are CREATING at once."""
     room = limit - sum(tablet.state == TabletState.CREATING for tablet in known)
     kept: list[TabletRecord] = []
     for tablet in tablets:

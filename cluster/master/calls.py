@@ -35,10 +35,6 @@ class ServerCall(NamedTuple):
     request: TabletRequest
 
 
-def _tablet_of(request: TabletRequest) -> str:
-    return request.group if isinstance(request, ChangeReplicas) else request.tablet_id
-
-
 _Key: TypeAlias = tuple[str, str, str]
 """(Tablet server, tablet, what is asked)."""
 
@@ -54,13 +50,15 @@ class ServerCalls:
         self,
         ports: Ports,
         servers: ServerMap,
-        told: Callable[[ServerCall], None] = lambda call: None,
-        done: Callable[[ServerCall], None] = lambda call: None,
+        on_sent: Callable[[ServerCall], None] = lambda call: None,
+        on_done: Callable[[ServerCall], None] = lambda call: None,
     ) -> None:
-        """`told` hears of every call that is sent, `done` of those that were carried out."""
-        self._ports, self._servers, self._told, self._done = ports, servers, told, done
+        """`on_sent` hears of every call that is sent, `on_done` of those that were carried out."""
+        self._ports, self._servers, self._on_sent, self._on_done = ports, servers, on_sent, on_done
         self._in_flight: dict[str, dict[_Key, asyncio.Task[None]]] = {}
+        """By tablet server, MOST_IN_FLIGHT at the most."""
         self._waiting: dict[str, dict[_Key, ServerCall]] = {}
+        """By tablet server, in order of arrival; none of them is in flight."""
 
     def send(self, calls: Iterable[ServerCall]) -> None:
         """Send those that are not under way, or have them wait for their turn."""
@@ -93,7 +91,7 @@ class ServerCalls:
             call = waiting.pop(key)
             address = self._servers.located(call.replica).address
             if address:
-                self._told(call)
+                self._on_sent(call)
                 in_flight[key] = asyncio.create_task(self._call(key, call, address), name="master.call")
 
     async def _call(self, key: _Key, call: ServerCall, address: str) -> None:
@@ -104,7 +102,7 @@ class ServerCalls:
             reply = decode_reply(await self._ports.network.call(address, encode(call.request), CALL_TIMEOUT_S))
             await pass_by(self._ports.failpoints, "master.after_call")
             if isinstance(reply, DoneReply):
-                self._done(call)
+                self._on_done(call)
         except (Unreachable, CallLost, Refused, InjectedFailure):
             pass  # The tserver's reports tell what was done; the next scan sends again what wasn't.
         finally:
@@ -113,4 +111,6 @@ class ServerCalls:
 
 
 def _key(call: ServerCall) -> _Key:
-    return call.replica.node_id, _tablet_of(call.request), type(call.request).__name__
+    request = call.request
+    tablet_id = request.group if isinstance(request, ChangeReplicas) else request.tablet_id
+    return call.replica.node_id, tablet_id, type(request).__name__

@@ -1,8 +1,12 @@
-"""The catalog's replicated state machine: batches of changes, all or nothing (M1, M7), each request once (M14)."""
+"""The catalog's replicated state machine: batches of changes, all or nothing (M1, M7), each request once (M14).
+
+Beside it the leader's caches: indexes over what is committed (M2).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeAlias
 
 import msgspec
@@ -104,14 +108,22 @@ class Catalog:
 
     def __init__(self, flaws: frozenset[str] = frozenset()) -> None:
         self.tables: dict[str, TableRecord] = {}
+        """By id, removed ones too."""
         self.tablets: dict[str, TabletRecord] = {}
+        """By id, final ones too."""
         self.servers: dict[str, ServerRecord] = {}
+        """By id, those that operators have said something of."""
         self.sessions = Sessions(flaws)
+        """Client sessions, and the answers that retries get."""
         self.flaws = flaws
         self.observer: Observer | None = None
+        """Told of each batch that is taken."""
         self.on_restoring: Callable[[], None] = lambda: None
+        """Called before a snapshot takes everything's place."""
         self._records_digest = 0
+        """The sum of all records' fingerprints, modulo 2 ** 64."""
         self._owners: dict[str, str] = {}
+        """By name the id of the one table that has it; removed tables have none."""
 
     @property
     def digest(self) -> int:
@@ -145,15 +157,7 @@ class Catalog:
         part = _decode_state(encoded)
         if part.format != CATALOG_FORMAT:
             raise UnknownFormat(f"catalog snapshot has format {part.format}, expected {CATALOG_FORMAT}")
-        for server in part.servers:
-            self._count(None, server)
-            self.servers[server.server_id] = server
-        for tablet in part.tablets:
-            self._count(None, tablet)
-            self.tablets[tablet.tablet_id] = tablet
-        for table in part.tables:
-            self._count(None, table)
-            self._take_table(table)
+        self._take(part)
         if part.sessions is not None:
             self.sessions.restore(part.sessions)
 
@@ -166,6 +170,8 @@ class Catalog:
         if conflict is not None:
             return BatchOutcome(conflict, b"")
         self._take(batch)
+        if self.observer is not None:
+            self.observer(batch.tables, batch.tablets, batch.servers)
         if request_id is not None:
             self.sessions.record(request_id, batch.reply)
         return BatchOutcome(None, batch.reply)
@@ -184,7 +190,7 @@ class Catalog:
                 return f"server {server.server_id} was changed by another operation"
         return None
 
-    def _take(self, batch: CatalogBatch) -> None:
+    def _take(self, batch: CatalogBatch | CatalogState) -> None:
         for server in batch.servers:
             self._count(self.servers.get(server.server_id), server)
             self.servers[server.server_id] = server
@@ -194,8 +200,6 @@ class Catalog:
         for table in batch.tables:
             self._count(self.tables.get(table.table_id), table)
             self._take_table(table)
-        if self.observer is not None:
-            self.observer(batch.tables, batch.tablets, batch.servers)
 
     def _count(self, before: Record | None, after: Record) -> None:
         gone = 0 if before is None else fingerprint(before)
@@ -212,3 +216,85 @@ class Catalog:
 
 def _next_revision(current: Record | None) -> int:
     return 1 if current is None else current.revision + 1
+
+
+# ---- the leader's caches (M2) ----
+# They hold immutable records that are replaced whole, and only by batches that were replicated and applied; a new
+# leader builds them from the catalog. There is no map of replicas that heartbeats alone would fill (KUDU-1353).
+
+
+class Caches:
+    """Indexes over committed records; `commit` is the only way they change."""
+
+    def __init__(
+        self,
+        tables: Iterable[TableRecord],
+        tablets: Iterable[TabletRecord],
+        servers: Iterable[ServerRecord] = (),
+    ) -> None:
+        self._tables_by_id: dict[str, TableRecord] = {}
+        self._tables_by_name: dict[str, TableRecord] = {}
+        self._tablets_by_id: dict[str, TabletRecord] = {}
+        self._tablets_per_table: dict[str, dict[str, TabletRecord]] = {}
+        self._servers_by_id: dict[str, ServerRecord] = {}
+        self.commit(tuple(tables), tuple(tablets), tuple(servers))
+
+    @property
+    def tables(self) -> Mapping[str, TableRecord]:
+        """All tables by id, removed ones too."""
+        return MappingProxyType(self._tables_by_id)
+
+    @property
+    def tablets(self) -> Mapping[str, TabletRecord]:
+        """All tablets by id, deleted and replaced ones too."""
+        return MappingProxyType(self._tablets_by_id)
+
+    @property
+    def servers(self) -> Mapping[str, ServerRecord]:
+        """Tablet servers that operators have said something of, by id."""
+        return MappingProxyType(self._servers_by_id)
+
+    @property
+    def leaving(self) -> tuple[str, ...]:
+        """Tablet servers that are to be emptied."""
+        return tuple(server.server_id for server in self._servers_by_id.values() if server.leaving)
+
+    def table_named(self, name: str) -> TableRecord | None:
+        """The table that owns the name; removed tables own none."""
+        return self._tables_by_name.get(name)
+
+    def named_tables(self) -> Sequence[TableRecord]:
+        """Tables that own a name, by name."""
+        return [self._tables_by_name[name] for name in sorted(self._tables_by_name)]
+
+    def tablets_of(self, table_id: str) -> Sequence[TabletRecord]:
+        """The table's tablets that are not final, by bucket."""
+        tablets = self._tablets_per_table.get(table_id, {})
+        return sorted((tablet for tablet in tablets.values()), key=lambda tablet: tablet.partition.bucket)
+
+    def commit(
+        self, tables: Sequence[TableRecord], tablets: Sequence[TabletRecord], servers: Sequence[ServerRecord] = ()
+    ) -> None:
+        """Make replicated records visible: tablets before tables (contract of seed 001, step 5)."""
+        for server in servers:
+            self._servers_by_id[server.server_id] = server
+        for tablet in tablets:
+            self._commit_tablet(tablet)
+        for table in tables:
+            self._commit_table(table)
+
+    def _commit_tablet(self, tablet: TabletRecord) -> None:
+        self._tablets_by_id[tablet.tablet_id] = tablet
+        of_table = self._tablets_per_table.setdefault(tablet.table_id, {})
+        if tablet.final:
+            of_table.pop(tablet.tablet_id, None)
+        else:
+            of_table[tablet.tablet_id] = tablet
+
+    def _commit_table(self, table: TableRecord) -> None:
+        previous = self._tables_by_id.get(table.table_id)
+        if previous is not None and self._tables_by_name.get(previous.name) is previous:
+            del self._tables_by_name[previous.name]
+        self._tables_by_id[table.table_id] = table
+        if not table.removed:
+            self._tables_by_name[table.name] = table

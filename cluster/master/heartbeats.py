@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from cluster.master.alters import take_schema
 from cluster.master.calls import ServerCall
 from cluster.master.contract import Mutation, Operation, carry_out
-from cluster.master.holders import deletion
+from cluster.master.ddl import take_schema
 from cluster.master.locks import table_keys, tablet_keys
 from cluster.master.manager import CatalogManager, Conflict, LeaderTerm, Refusal, invalid
 from cluster.master.replication import keep_members, note_health
-from cluster.master.reports import Fate, dropped, fate, next_hint, next_record, reported
+from cluster.master.reports import Fate, deletion, dropped, fate, next_hint, next_record, reported
 from cluster.wire.messages import (
     DeleteTablet,
     Heartbeat,

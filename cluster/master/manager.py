@@ -1,9 +1,12 @@
-"""The catalog manager: leadership over the catalog and replication of its changes (M2, M6, M10)."""
+"""The catalog manager: leadership over the catalog and replication of its changes (M2, M6, M10).
+
+Beside it how old a follower's catalog is at most (M13), and changes that may yet be replicated (M6, step 7).
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -11,19 +14,16 @@ from cluster.groups.membership import replicas_of
 from cluster.groups.sessions import RegisterClient, SessionLimits
 from cluster.groups.waiters import NotLeader, NotProposed, OutcomeUnknown
 from cluster.knobs import Knobs
-from cluster.master.caches import Caches
 from cluster.master.calls import ServerCall, ServerCalls
-from cluster.master.catalog import BatchOutcome, Catalog, decode_outcome, encode_batch
-from cluster.master.freshness import Freshness
-from cluster.master.holders import Holders
+from cluster.master.catalog import BatchOutcome, Caches, Catalog, Record, decode_outcome, encode_batch
 from cluster.master.locks import KeyLocks
 from cluster.master.records import ServerRecord, TableRecord, TabletRecord
-from cluster.master.reports import LeaderHint
+from cluster.master.reports import Holders, LeaderHint
 from cluster.master.tservers import ServerEntry, ServerMap
-from cluster.master.undecided import UndecidedChange
 from cluster.observer import UNOBSERVED, Observer
 from cluster.raft.types import Configuration
 from cluster.wire.messages import (
+    AskFreshness,
     DeleteTablet,
     ErrorReply,
     FreshnessReply,
@@ -33,8 +33,136 @@ from cluster.wire.messages import (
     decode_reply,
     encode,
 )
-from harness.ports.api import Ports
+from harness.ports.api import CallLost, Ports, Refused, Unreachable
 from harness.ports.failpoints import pass_by
+
+# ---- the age of a follower (M13) ----
+# A follower may answer what allows a bounded age (KUDU-500). It asks the leader how far the log is committed, and how
+# long ago a quorum acknowledged the leader's last round. When that round was sent nobody else can have led, so all
+# that was committed by then lies within that index; once the follower has applied that much, it is as old as that
+# round. It dates the round by the moment at which it asked itself, which was earlier than the answer: so no message's
+# delay makes anything look younger than it is, and a leader that is cut off from its quorum tells an age that grows,
+# however well it is heard.
+
+
+FRESHNESS_PATIENCE_S = 0.5
+"""How long a question may wait for the leader's answer, and for what it names to be applied."""
+
+
+class FollowedGroup(Protocol):
+    """The part of `cluster.groups.group.Group` that a follower's age depends on."""
+
+    @property
+    def leader(self) -> str | None: ...
+
+    @property
+    def configuration(self) -> Configuration: ...
+
+    async def applied(self, index: int, timeout_s: float) -> None: ...
+
+
+class Freshness:
+    """What one master knows of its own age; `max_drift` bounds how far any clock's rate is off."""
+
+    def __init__(self, ports: Ports, group: FollowedGroup, max_drift: float) -> None:
+        self._ports, self._group, self._max_drift = ports, group, max_drift
+        self._as_of_ns: int | None = None
+        """A monotonic time by which all that was committed is applied here; only rises."""
+        self._asking: asyncio.Task[None] | None = None
+        """The one question to the leader that is under way."""
+
+    @property
+    def age_ns(self) -> int | None:
+        """How old the applied catalog is at most, now; None if nothing is known of that."""
+        return None if self._as_of_ns is None else self._ports.clock.monotonic_ns() - self._as_of_ns
+
+    async def at_most(self, bound_ns: int) -> int | None:
+        """The age, after asking the leader where it is above the bound; it may be above it still."""
+        age_ns = self.age_ns
+        if age_ns is None or age_ns > bound_ns:
+            if self._asking is None or self._asking.done():
+                self._asking = asyncio.create_task(self._ask(), name="catalog.freshness")
+            await asyncio.shield(self._asking)
+        return self.age_ns
+
+    def close(self) -> None:
+        """Ask no more."""
+        if self._asking is not None:
+            self._asking.cancel()
+
+    async def _ask(self) -> None:
+        leader, asked_ns = self._group.leader, self._ports.clock.monotonic_ns()
+        members = self._group.configuration.members
+        address = next((member.address for member in members if member.server_id == leader), None)
+        if address is None or leader == self._ports.node_id:
+            return
+        try:
+            reply = decode_reply(await self._ports.network.call(address, encode(AskFreshness()), FRESHNESS_PATIENCE_S))
+            if isinstance(reply, FreshnessReply):
+                await self._group.applied(reply.index, FRESHNESS_PATIENCE_S)
+                self._note(asked_ns, reply.age_ns)
+        except (Unreachable, CallLost, Refused, NotLeader, OutcomeUnknown):
+            return  # Nothing new is known, and what is known grows old.
+
+    def _note(self, asked_ns: int, leader_age_ns: int) -> None:
+        """The leader's age was measured by its own clock, which may be slow."""
+        as_of_ns = asked_ns - round(leader_age_ns * (1 + 2 * self._max_drift))
+        self._as_of_ns = as_of_ns if self._as_of_ns is None else max(self._as_of_ns, as_of_ns)
+
+
+# ---- changes that may yet be replicated (M6) ----
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    tables: tuple[TableRecord, ...]
+    tablets: tuple[TabletRecord, ...]
+    calls: tuple[ServerCall, ...]
+
+
+class UndecidedChange:
+    """What tablet servers are to be told of such a change as soon as it takes effect, while its proposer leads.
+
+    Nobody else would: who asked was answered that nobody knows, reports are of what changes at tablet servers, and
+    only a new leader gets full ones.
+    """
+
+    def __init__(self, catalog: Catalog, send: Callable[[Iterable[ServerCall]], None]) -> None:
+        self._catalog, self._send = catalog, send
+        self._changes: list[_Change] = []
+
+    def add(
+        self, tables: tuple[TableRecord, ...], tablets: tuple[TabletRecord, ...], calls: tuple[ServerCall, ...]
+    ) -> None:
+        """A change, which may have taken effect since its proposer gave up."""
+        if calls:
+            self._changes.append(_Change(tables, tablets, calls))
+            self.settle()
+
+    def settle(self) -> None:
+        """Something took effect: send what is due now, and forget what can't come any more."""
+        if not self._changes:
+            return
+        due = [change for change in self._changes if all(now == then for now, then in self._both(change))]
+        self._changes = [change for change in self._changes if change not in due and not self._overtaken(change)]
+        for change in due:
+            self._send(change.calls)
+
+    def forget(self) -> None:
+        """Leadership was lost: the next leader gets full reports."""
+        self._changes.clear()
+
+    def _overtaken(self, change: _Change) -> bool:
+        """Whether another change took the place of this one's revisions, so that it will be refused."""
+        return any(now is not None and now.revision >= then.revision for now, then in self._both(change))
+
+    def _both(self, change: _Change) -> Iterator[tuple[Record | None, Record]]:
+        yield from ((self._catalog.tables.get(each.table_id), each) for each in change.tables)
+        yield from ((self._catalog.tablets.get(each.tablet_id), each) for each in change.tablets)
+
+
+# ---- the manager ----
+
 
 MAX_BATCH_BYTES = 1 << 20
 """Limit on one replicated batch (M7); a create of 1 000 tablets takes about 89 KB."""
@@ -94,39 +222,39 @@ class CatalogGroup(Protocol):
 
 @dataclass(slots=True)
 class LeaderTerm:
-    """All that belongs to one term as leader; a new term starts with a new one.
-
-    `hints` are the tablets' leaders as last reported, `schema_versions` the version of the schema that each of
-    their replicas has; `creating_since_ns` when this leader first saw a tablet CREATING (monotonic). `heard_of` are the
-    tservers that reported a tablet: what KUDU-1353 located tablets by. `broken` are the tservers that report a tablet's
-    replica as failed or quarantined, `amiss_since_ns` is since when a tablet has too few voters (0), or too many
-    members by the configuration at an index (M11).
-    `holders` are the tservers that have a tablet's replica, wanted or not (M9).
-    `founded_until_scan`: after so many more tablets that run there is room for others that wait, 0 if none does.
-    Unreported replicas are nudged again after `nudge_after_ns` (monotonic). `lost` tells the tservers that won't return
-    (`ServerMap.lost`).
-    """
+    """All that belongs to one term as leader; a new term starts with a new one. Keys are tablet ids."""
 
     term: int
+    """The Raft term of the catalog's group in which this master leads."""
     caches: Caches
+    """Committed records; the same object from term to term, for it follows what is applied."""
     hints: dict[str, LeaderHint] = field(default_factory=dict)
+    """Tablets' leaders as last reported."""
     schema_versions: dict[str, dict[str, int]] = field(default_factory=dict)
+    """By tablet server the version of the schema that its replica has (M5)."""
     creating_since_ns: dict[str, int] = field(default_factory=dict)
+    """When this leader first saw a tablet CREATING, by the monotonic clock."""
     heard_of: dict[str, dict[str, Replica]] = field(default_factory=dict)
+    """Tablet servers that reported a tablet: what KUDU-1353 located tablets by, kept with the flaw only."""
     broken: dict[str, dict[str, None]] = field(default_factory=dict)
+    """Tablet servers that report their replica as failed or quarantined; no entry is empty."""
     amiss_since_ns: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """What is amiss, and since when (monotonic): too few voters (0), or too many members by the configuration at this
+    index (M11)."""
     holders: Holders = field(default_factory=Holders)
+    """Tablet servers that have a tablet's replica, wanted or not (M9)."""
     founded_until_scan: int = 0
+    """How many more tablets have to run before there is room for others that wait; 0 if none does."""
     nudge_after_ns: int = 0
+    """Unreported replicas are nudged again after this time (monotonic)."""
     flaws: frozenset[str] = frozenset()
+    """Names of the flaws that this program has."""
     lost: Callable[[], tuple[str, ...]] = tuple
+    """Tablet servers that won't return (`ServerMap.lost`)."""
 
 
 class CatalogManager:
-    """Holds the catalog, its Raft group, the tserver map and the locks; serves only while leadership is proven.
-
-    `reported` are the incarnations of tservers that sent this process a full report (M4).
-    """
+    """Holds the catalog, its Raft group, the tserver map and the locks; serves only while leadership is proven."""
 
     def __init__(
         self,
@@ -147,12 +275,16 @@ class CatalogManager:
         self.undecided = UndecidedChange(catalog, self.calls.send)
         self.locks = KeyLocks()
         self.wake = asyncio.Event()
+        """Set when the background scan has something to do before its interval is over."""
         self.reported: dict[str, int] = {}
+        """By tablet server the incarnation that sent this process a full report (M4)."""
         self._catalog = catalog
         self._group = group
         self.knobs = knobs
         self._leadership: LeaderTerm | None = None
+        """Of the latest term in which leadership was proven; None where it was lost since."""
         self._caches: Caches | None = None
+        """Up to date with what is applied; None until they are needed, and after a snapshot."""
         self._freshness = Freshness(ports, group, knobs.max_clock_drift)
         catalog.observer, catalog.on_restoring = self._commit, self._forget_caches
 
@@ -201,7 +333,7 @@ class CatalogManager:
         self._freshness.close()
 
     def _warm_caches(self) -> Caches:
-        """Those that this master keeps up to date with what it applies, leader or not (M13); built where there are
+        """The caches that this master keeps up to date with what it applies, leader or not (M13); built where there are
         none."""
         known = self._catalog
         if self._caches is None:

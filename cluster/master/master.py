@@ -14,9 +14,9 @@ from cluster.log.node import NodeLog
 from cluster.master import ddl, heartbeats, queries
 from cluster.master.background import run_background
 from cluster.master.catalog import Catalog
-from cluster.master.decommission import decommission, decommission_state
 from cluster.master.manager import CatalogManager, Refusal
 from cluster.master.membership import change_masters
+from cluster.master.replication import decommission, decommission_state
 from cluster.master.tservers import ServerMap
 from cluster.observer import Observer
 from cluster.raft.types import Message, Role, SoftState

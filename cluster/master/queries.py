@@ -56,7 +56,7 @@ Answer: TypeAlias = (
 async def answer(manager: CatalogManager, query: Query) -> Answer:
     """Answer a query, by the leader or within the age that it allows (M13).
 
-    Raises Refusal (NOT_THE_LEADER, TOO_STALE and what each says below).
+    Raises Refusal (NOT_THE_LEADER, TOO_STALE; NOT_FOUND for a table that there is not).
     """
     leadership, age_ms = await manager.view(query.max_staleness_ms)
     reply = _reply(manager, leadership, query)
@@ -66,38 +66,28 @@ async def answer(manager: CatalogManager, query: Query) -> Answer:
 def _reply(manager: CatalogManager, leadership: LeaderTerm, query: Query) -> Answer:
     match query:
         case GetTableLocations():
-            return table_locations(manager, leadership, query)
+            return _table_locations(manager, leadership, table_named(leadership, query.name))
         case GetTabletLocations():
-            return tablet_locations(manager, leadership, query)
+            return _tablet_locations(manager, leadership, query)
         case GetTableSchema():
-            return table_schema(manager, leadership, query)
+            return _table_schema(table_named(leadership, query.name))
         case IsCreateTableDone():
-            return is_create_table_done(manager, leadership, query)
+            table = table_named(leadership, query.name)
+            done = creation_done(leadership.caches.tablets_of(table.table_id))
+            return DoneReply(done, table.table_id, table.version)
         case IsAlterTableDone():
-            return is_alter_table_done(manager, leadership, query)
+            table = table_named(leadership, query.name)
+            return DoneReply(table.state != TableState.ALTERING, table.table_id, table.version)
         case ListTables():
-            return list_tables(manager, leadership)
+            return ListTablesReply(tuple(table_info(table) for table in leadership.caches.named_tables()))
         case ListTabletServers():
-            return list_tablet_servers(manager, leadership)
+            return _tablet_servers(manager)
         case ListMasters():
-            return list_masters(manager, leadership)
+            return _masters(manager)
 
 
-def is_create_table_done(manager: CatalogManager, leadership: LeaderTerm, request: IsCreateTableDone) -> DoneReply:
-    """Whether all tablets run; raises Refusal (NOT_FOUND)."""
-    table = table_named(leadership, request.name)
-    return DoneReply(creation_done(leadership.caches.tablets_of(table.table_id)), table.table_id, table.version)
-
-
-def is_alter_table_done(manager: CatalogManager, leadership: LeaderTerm, request: IsAlterTableDone) -> DoneReply:
-    """Whether every tablet has the latest schema; raises Refusal (NOT_FOUND)."""
-    table = table_named(leadership, request.name)
-    return DoneReply(table.state != TableState.ALTERING, table.table_id, table.version)
-
-
-def table_schema(manager: CatalogManager, leadership: LeaderTerm, request: GetTableSchema) -> TableSchemaReply:
-    """The table's schema, and what every tablet is known to have of it; raises Refusal (NOT_FOUND)."""
-    table = table_named(leadership, request.name)
+def _table_schema(table: TableRecord) -> TableSchemaReply:
+    """The table's schema, and what every tablet is known to have of it."""
     return TableSchemaReply(
         table.table_id,
         table.name,
@@ -111,20 +101,14 @@ def table_schema(manager: CatalogManager, leadership: LeaderTerm, request: GetTa
     )
 
 
-def list_tables(manager: CatalogManager, leadership: LeaderTerm) -> ListTablesReply:
-    """Tables that are not removed, by name."""
-    return ListTablesReply(tuple(table_info(table) for table in leadership.caches.named_tables()))
-
-
-def table_locations(manager: CatalogManager, leadership: LeaderTerm, request: GetTableLocations) -> TableLocationsReply:
-    """Where the table's tablets are, from their records and the tserver map; raises Refusal (NOT_FOUND)."""
-    table = table_named(leadership, request.name)
+def _table_locations(manager: CatalogManager, leadership: LeaderTerm, table: TableRecord) -> TableLocationsReply:
+    """Where the table's tablets are, from their records and the tserver map."""
     tablets = leadership.caches.tablets_of(table.table_id)
     found = tuple(_location(manager, leadership, tablet) for tablet in tablets)
     return TableLocationsReply(table.table_id, found, design=table.design)
 
 
-def tablet_locations(
+def _tablet_locations(
     manager: CatalogManager, leadership: LeaderTerm, request: GetTabletLocations
 ) -> TabletLocationsReply:
     """Where these tablets are."""
@@ -133,14 +117,14 @@ def tablet_locations(
     return TabletLocationsReply(known, tuple(each for each in request.tablet_ids if each not in tablets))
 
 
-def list_masters(manager: CatalogManager, leadership: LeaderTerm) -> MastersReply:
+def _masters(manager: CatalogManager) -> MastersReply:
     """The masters' committed configuration and its leader, which answers."""
     configuration = manager.configuration()
     voters, learners = replicas_of(configuration.voters), replicas_of(configuration.learners)
     return MastersReply(voters, learners, manager.known_leader() or "", configuration.index)
 
 
-def list_tablet_servers(manager: CatalogManager, leadership: LeaderTerm) -> TabletServersReply:
+def _tablet_servers(manager: CatalogManager) -> TabletServersReply:
     """Every tserver this master has heard of, and which of them are live."""
     known, live = manager.servers.entries(), manager.servers.live(manager.ports.clock.monotonic_ns())
     return TabletServersReply(

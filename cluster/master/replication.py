@@ -16,12 +16,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cluster.master.calls import ServerCall
-from cluster.master.manager import CatalogManager, LeaderTerm
-from cluster.master.placement import replica_load
-from cluster.master.records import TableRecord, TabletConfig, TabletRecord, TabletState
-from cluster.master.tservers import ServerEntry, best_placed
+from cluster.master.contract import Mutation, Operation, carry_out
+from cluster.master.locks import LockClass, LockKey
+from cluster.master.manager import CatalogManager, LeaderTerm, not_found
+from cluster.master.records import ServerRecord, TableRecord, TabletConfig, TabletRecord, TabletState
+from cluster.master.tservers import ServerEntry, best_placed, replica_load
 from cluster.raft.types import ChangeKind
 from cluster.wire.messages import FAILED, QUARANTINED, ChangeReplicas, Replica, TabletReport
+from cluster.wire.operating import DecommissionReply, DecommissionServer
 from harness.levels import data_centre_of
 from harness.ports.api import node_of
 
@@ -37,17 +39,16 @@ is too many is given it with each change anew, and not before a learner has caug
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What the leader master knows of a tablet's replicas, by server id.
-
-    `broken` are those reported as failed or quarantined, or on lost servers; `live` the servers heard of lately,
-    `leaving` those that are to be emptied; `overdue` says that the tablet has lacked a replica, or had one too many,
-    for longer than the grace.
-    """
+    """What the leader master knows of a tablet's replicas, by server id."""
 
     broken: Collection[str] = ()
+    """Replicas reported as failed or quarantined, or on lost servers."""
     live: Collection[str] = ()
+    """Servers heard of lately."""
     leaving: Collection[str] = ()
+    """Servers that are to be emptied."""
     overdue: bool = False
+    """Whether the tablet has lacked a replica, or had one too many, for longer than the grace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,8 @@ def next_change(config: TabletConfig, replication_factor: int, health: Health) -
     Voters are never fewer than a majority of as many as there should be, and a replica that works goes only once there
     is one too many.
     """
+    # The order is the point: broken replicas go first, as far as a majority stays; one that is to leave goes only once
+    # its replacement votes; members too many go before learners are dealt with; additions come last.
     voters, leaving = config.voters, _leaving(config, health.leaving)
     broken = next((each for each in config.members if each.node_id in health.broken), None)
     if broken is not None and (broken in config.learners or _can_spare(len(voters), replication_factor)):
@@ -72,7 +75,7 @@ def next_change(config: TabletConfig, replication_factor: int, health: Health) -
     if leaving and len(voters) > replication_factor:
         return NextChange(ChangeKind.REMOVE, leaving[0])
     wanted = replication_factor + (1 if leaving else 0)
-    if health.overdue and is_crowded(config, wanted):
+    if health.overdue and is_over_replicated(config, wanted):
         return NextChange(ChangeKind.REMOVE)
     if config.learners:
         return _of_learners(config.learners, len(voters) < wanted, health)
@@ -85,7 +88,7 @@ def _leaving(config: TabletConfig, leaving: Collection[str]) -> list[Replica]:
     return [each for each in config.voters if each.node_id in leaving]
 
 
-def is_crowded(config: TabletConfig, wanted: int) -> bool:
+def is_over_replicated(config: TabletConfig, wanted: int) -> bool:
     """Whether there are members beyond as many voters as are wanted; while voters are lacking a learner is none."""
     return len(config.voters) >= wanted and len(config.members) > wanted
 
@@ -120,8 +123,8 @@ def newcomer(
 def surplus(
     known: Sequence[ServerEntry], live: Collection[str], config: TabletConfig, leader: str, load: Mapping[str, int]
 ) -> Replica:
-    """The member of a crowded tablet that goes: a learner if there is one, else one that is not live, else one in the
-    most crowded data centre, then zone, then on the most loaded server; its leader only if it is alone.
+    """The member that goes where a tablet has too many: a learner if there is one, else one that is not live, else one
+    in the data centre, then the zone, with most of them, then on the most loaded server; its leader only if alone.
     """
     zones = {each.node_id: each.zone for each in known}
     taken = [zones.get(member, "") for member in config.member_ids]
@@ -245,8 +248,10 @@ def _overdue(
     config, factor = tablet.config, table.replication_factor
     lacks = config is not None and len(config.voters) < factor
     wanted = factor + (config is not None and bool(_leaving(config, leadership.caches.leaving)))
-    crowded = config is not None and is_crowded(config, wanted) and not _catching_up(leadership, tablet, config, live)
-    if config is None or not (lacks or crowded):
+    too_many = (
+        config is not None and is_over_replicated(config, wanted) and not _catching_up(leadership, tablet, config, live)
+    )
+    if config is None or not (lacks or too_many):
         leadership.amiss_since_ns.pop(tablet.tablet_id, None)
         return False
     amiss = 0 if lacks else config.op_index
@@ -274,3 +279,34 @@ def _request(tablet_id: str, config: TabletConfig, kind: ChangeKind, replica: Re
     return ChangeReplicas(
         tablet_id, kind, replica.node_id, replica.address, config.op_term, config.op_index, CHANGE_TIMEOUT_S
     )
+
+
+# ---- servers that are to be emptied (M11) ----
+
+
+async def decommission(manager: CatalogManager, request: DecommissionServer) -> DecommissionReply:
+    """Note that a server is to be emptied, or not; the scan moves its replicas (`cluster.master.replication`).
+
+    Raises Refusal (NOT_FOUND, NOT_THE_LEADER: definite; TIMED_OUT: unknown).
+    """
+    locks = (LockKey(LockClass.SERVER, request.server_id),)
+
+    def mutate(leadership: LeaderTerm) -> Mutation | None:
+        known = leadership.caches.servers.get(request.server_id)
+        if known is None and request.server_id not in manager.servers.addresses():
+            raise not_found(f"no tablet server {request.server_id} was ever heard of")
+        if (known is not None and known.leaving) == request.leaving:
+            return None
+        revision = 1 if known is None else known.revision + 1
+        return Mutation(servers=(ServerRecord(request.server_id, revision, request.leaving),))
+
+    leadership = await manager.lead()
+    await carry_out(manager, leadership, Operation("decommission", lambda leadership: locks, mutate))
+    manager.wake.set()
+    return decommission_state(leadership, request.server_id)
+
+
+def decommission_state(leadership: LeaderTerm, server_id: str) -> DecommissionReply:
+    """What is left on the server, by committed configurations."""
+    left = replica_load(leadership.caches.tablets.values()).get(server_id, 0)
+    return DecommissionReply(server_id, server_id in leadership.caches.leaving, left)

@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from cluster.master.records import TabletRecord
 from cluster.wire.messages import Heartbeat, Replica
 from harness.levels import data_centre_of
 
 
 @dataclass(frozen=True, slots=True)
 class ServerEntry:
-    """One tserver as its latest heartbeat stated it; `heard_ns` is this master's monotonic time."""
+    """One tserver as its latest heartbeat stated it."""
 
     node_id: str
+    """Its server id: another one after its disk was lost."""
     address: str
+    """Where it listens."""
     zone: str
+    """Where it stands, maybe with its data centre in front (`harness.levels.data_centre_of`)."""
     incarnation: int
+    """Which of its process's lives this is; never falls here."""
     heard_ns: int
+    """When its heartbeat came, by this master's monotonic clock."""
 
 
 class ServerMap:
@@ -28,7 +34,9 @@ class ServerMap:
     def __init__(self, live_ns: int) -> None:
         self._live_ns = live_ns
         self._servers: dict[str, ServerEntry] = {}
+        """By server id, all that were ever heard of."""
         self._last_at: dict[str, str] = {}
+        """By address who was heard of there last."""
 
     def observe(self, heartbeat: Heartbeat, now_ns: int) -> bool:
         """Take a heartbeat's identity and time; False for one of an earlier incarnation, which changes nothing."""
@@ -69,6 +77,16 @@ class ServerMap:
         """The replica at the address its tserver last stated, or the one the catalog knows."""
         entry = self._servers.get(replica.node_id)
         return replica if entry is None else Replica(entry.node_id, entry.address)
+
+
+def replica_load(tablets: Iterable[TabletRecord]) -> dict[str, int]:
+    """Replicas assigned to each tserver, over tablets that are not final."""
+    load: dict[str, int] = {}
+    for tablet in tablets:
+        if tablet.config is not None and not tablet.final:
+            for node_id in tablet.config.member_ids:
+                load[node_id] = load.get(node_id, 0) + 1
+    return load
 
 
 def select_replicas(servers: Iterable[ServerEntry], load: Mapping[str, int], count: int) -> tuple[Replica, ...] | None:

@@ -1,29 +1,28 @@
 """The coordinator of partitions: any tablet server, for any client, carries writes and reads out at levels (Q1).
 
-What has to be decided is pure (`cluster.quorum.writing`, `cluster.quorum.reading`, `cluster.quorum.logged_reading`);
-here it meets the network. A write is sent to all replicas at once and answered when enough have it. What is still
+What a read decides is pure (`cluster.quorum.read_repair`), and so is what becomes of a write (`WriteState`); here they
+meet the network. A write is sent to all replicas at once and answered when enough have it. What is still
 missing then gets a hint where the table is legacy (Q2); where it is logged a write has an id, and no hints (Q3).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from enum import Enum
 from functools import partial
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
 from cluster.config import NodeConfig
-from cluster.quorum.calls import ReplicaCalls, Unanswered
-from cluster.quorum.choosing import contacts
-from cluster.quorum.exchange import Exchange
+from cluster.log.frames import OtherVersion
+from cluster.quorum.calls import Delivery, Performance, ReplicaCalls, Unanswered
 from cluster.quorum.fence import too_old
-from cluster.quorum.hinting import Hinting
+from cluster.quorum.hints import Hinting
 from cluster.quorum.ids import MutationIds
-from cluster.quorum.locating import NotLocated, ReplicaLocator
-from cluster.quorum.logged_reading import LoggedQuestion, LoggedReadState
 from cluster.quorum.messages import (
+    READ_REPAIRS,
     BelowFence,
     LoggedMutation,
     PageRead,
@@ -34,16 +33,212 @@ from cluster.quorum.messages import (
     WritePartition,
     Written,
 )
-from cluster.quorum.mutation import PartitionMutation, deletes, encode_mutation, stamped
-from cluster.quorum.reading import GiveUp, LegacyQuestion, ReadRepair, ReadState
-from cluster.quorum.replica_sets import Endpoint, ReplicaSet, Snitch
-from cluster.quorum.requests import Invalid, checked_mutation, checked_slice, local_demand, timestamps_of
-from cluster.quorum.slices import page_token
-from cluster.quorum.writing import Delivery, WriteOutcome, WriteState
+from cluster.quorum.mutation import (
+    InvalidMutation,
+    PartitionMutation,
+    check_mutation,
+    decode_mutation,
+    deletes,
+    encode_mutation,
+    stamped,
+)
+from cluster.quorum.read_repair import (
+    GiveUp,
+    LegacyQuestion,
+    LoggedQuestion,
+    LoggedReadState,
+    PageFound,
+    Question,
+    ReadRepair,
+    ReadState,
+    contacts,
+)
+from cluster.quorum.replica_sets import UNPLACED, Endpoint, NotLocated, ReplicaLocator, ReplicaSet, Snitch
+from cluster.quorum.rows import timestamps_of
+from cluster.quorum.slices import InvalidToken, Slice, page_token, resumed
 from cluster.wire.messages import ErrorReply
-from harness.levels import data_centre_of
+from harness.errors import UserError
+from harness.levels import BY_DATA_CENTRE, LEVELS, Demand, data_centre_of, demand
 from harness.ports.api import DiskFull, Ports
-from harness.ports.failpoints import pass_by
+from harness.ports.failpoints import ANY, pass_by
+
+# ---- what clients ask, checked before anything is sent: each mistake is a typed refusal (Q1) ----
+
+
+MOST_BYTES = 1 << 20
+"""How long an encoded mutation may be."""
+
+MOST_AHEAD_NS = 3_600_000_000_000
+"""How far a timestamp may lie ahead of the coordinator's clock: one beyond would win over every later write."""
+
+
+class Invalid(Exception):
+    """Nothing was sent: `error_reply` says what is wrong with the request."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.error_reply = ErrorReply(kind, message, definite=True)
+
+
+def checked_mutation(encoded: bytes, wall_ns: int) -> PartitionMutation:
+    """The mutation of a write; timestamps are in ns and positive. Raises Invalid."""
+    if len(encoded) > MOST_BYTES:
+        raise Invalid("TOO_LARGE", f"the mutation has {len(encoded)} bytes; the limit is {MOST_BYTES}")
+    try:
+        mutation = decode_mutation(encoded)
+        check_mutation(mutation)
+    except (InvalidMutation, OtherVersion) as error:
+        raise Invalid("INVALID", str(error)) from error
+    for timestamp in timestamps_of(mutation.contents):
+        if not 0 < timestamp <= wall_ns + MOST_AHEAD_NS:
+            raise Invalid("TIMESTAMP_OUT_OF_BOUNDS", f"the timestamp {timestamp} is not positive or too far ahead")
+    return mutation
+
+
+def checked_slice(request: ReadPartition) -> Slice:
+    """What a read asks for, behind the page that its token continues; raises Invalid."""
+    if request.read_repair not in READ_REPAIRS:
+        raise Invalid("INVALID", f"read repair is one of {', '.join(READ_REPAIRS)}, not {request.read_repair!r}")
+    if request.slice.limit is not None and request.slice.limit < 1:
+        raise Invalid("INVALID", f"a limit is at least 1, not {request.slice.limit}")
+    if request.token is None:
+        return request.slice
+    try:
+        return resumed(request.table, request.slice, request.token)
+    except InvalidToken as error:
+        raise Invalid("INVALID_TOKEN", str(error)) from error
+
+
+def local_demand(level: str, data_centre: str, replicas: ReplicaSet) -> Demand:
+    """What the level asks of this replica set, from this data centre; raises Invalid."""
+    if level not in LEVELS:
+        raise Invalid("UNKNOWN_LEVEL", f"there is no consistency level {level!r}")
+    factors = replicas.factors
+    try:
+        if UNPLACED in factors and level in BY_DATA_CENTRE:
+            return _cautious_demand(level, data_centre, factors)
+        return demand(level, data_centre, factors)
+    except UserError as error:
+        raise Invalid("LEVEL_UNSATISFIABLE", str(error)) from error
+
+
+def _cautious_demand(level: str, data_centre: str, factors: Mapping[str, int]) -> Demand:
+    """The demand where masters have not heard of some replicas since they started: any of these may stand here too.
+
+    So a local level asks for what it would ask for then, of replicas that are known to stand here.
+    """
+    known = factors.get(data_centre, 0)
+    wanted = demand(level, data_centre, {data_centre: known + factors[UNPLACED]})
+    if level == "EACH_QUORUM" or wanted.total > known:
+        message = f"the masters have not heard of {factors[UNPLACED]} replicas, which may stand in any data centre"
+        raise Invalid("NOT_LOCATED", message)
+    return wanted
+
+
+# ---- what a coordinator knows of one write (Q1, Q2) ----
+# Pure: fed with what came of each replica, asked for the outcome. A write has failed for certain only if it was sent
+# to nobody or refused by everybody; otherwise what is not acknowledged in time is unknown.
+
+
+class WriteOutcome(Enum):
+    """What the client is told."""
+
+    ACKNOWLEDGED = "acknowledged"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+class WriteState:
+    """One write under way to all replicas of a partition."""
+
+    def __init__(self, replicas: ReplicaSet, wanted: Demand) -> None:
+        self._replicas, self._wanted = replicas, wanted
+        self._fates: dict[str, Delivery] = {}
+        """What came of each replica, in the order of their answers; what is here never changes."""
+
+    def note(self, node_id: str, fate: Delivery) -> None:
+        """What came of one replica; the first word of each counts."""
+        self._fates.setdefault(node_id, fate)
+
+    @property
+    def acknowledged_by(self) -> tuple[str, ...]:
+        """The replicas on which it is durable, in the order of their answers."""
+        return tuple(node_id for node_id, fate in self._fates.items() if fate is Delivery.DURABLE)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every replica has been told of."""
+        return len(self._fates) == len(self._replicas.endpoints)
+
+    @property
+    def outcome(self) -> WriteOutcome | None:
+        """What is known to have become of it; None while more answers may still decide."""
+        if self._wanted.met_by(self._replicas.data_centres(self.acknowledged_by)):
+            return WriteOutcome.ACKNOWLEDGED
+        if not self.complete:
+            return None
+        return WriteOutcome.UNKNOWN if self._may_be_somewhere else WriteOutcome.FAILED
+
+    @property
+    def _may_be_somewhere(self) -> bool:
+        return any(fate in (Delivery.DURABLE, Delivery.LOST) for fate in self._fates.values())
+
+    def missed(self) -> tuple[str, ...]:
+        """Once complete: the replicas that may lack it; none where it failed, for then it must stay without effect."""
+        if self.outcome is WriteOutcome.FAILED:
+            return ()
+        at = [endpoint.node_id for endpoint in self._replicas.endpoints]
+        return tuple(node_id for node_id in at if self._fates.get(node_id) is not Delivery.DURABLE)
+
+
+# ---- reads over the network ----
+
+
+_PATIENCE = 0.3
+"""The share of a read's time that a replica gets to answer, where another one can stand in for it."""
+
+
+Q = TypeVar("Q", bound=Question)
+
+
+class Read(Protocol[Q]):
+    """A read under way: what comes of its questions is told to it, and it says what to do."""
+
+    def begin(self) -> Sequence[Q | PageFound | GiveUp]: ...
+
+    def on_answer(self, asked: Q, reply: QuorumReply) -> Sequence[Q | PageFound | GiveUp]: ...
+
+    def on_missed(self, asked: Q) -> Sequence[Q | PageFound | GiveUp]: ...
+
+
+class Exchange(Generic[Q]):
+    """One read, to its end."""
+
+    def __init__(
+        self, ports: Ports, calls: ReplicaCalls, replicas: ReplicaSet, timeout_s: float, read: Read[Q]
+    ) -> None:
+        self._ports, self._calls, self._replicas = ports, calls, replicas
+        self._read, self._timeout_s = read, timeout_s
+
+    async def run(self) -> PageFound | GiveUp:
+        """The end of the read; raises TimeoutError."""
+        performance: Performance[Q, PageFound | GiveUp] = Performance("quorum.read", self._put, PageFound, GiveUp)
+        return await performance.run(self._read.begin(), self._timeout_s)
+
+    async def _put(self, question: Q) -> Sequence[Q | PageFound | GiveUp]:
+        if question.point is not None and not {question.point, ANY}.isdisjoint(self._ports.failpoints.armed):
+            await pass_by(self._ports.failpoints, question.point, self._replicas.tablet_id)
+            await self._ports.clock.sleep(0)  # in the simulator, who stops itself ends its turn: it must ask nothing
+        timeout_s = self._timeout_s * _PATIENCE if question.brief else self._timeout_s
+        try:
+            reply = await self._calls.ask(question.endpoint, question.request(self._replicas), timeout_s)
+        except Unanswered:
+            return self._read.on_missed(question)
+        return self._read.on_answer(question, reply)
+
+
+# ---- the coordinator ----
+
 
 _NS_PER_MS = 1_000_000
 
@@ -108,7 +303,7 @@ class Coordinator:
         if not replicas.logged:
             return StoreMutation(replicas.tablet_id, replicas.epoch, encoded)
         each = await self._ids.next()
-        if too_old(timestamps_of(mutation), each, self._knobs.deletion_grace_ms):
+        if too_old(timestamps_of(mutation.contents), each, self._knobs.deletion_grace_ms):
             raise Invalid("TOO_OLD", "its timestamp lies so far back that deletions above it may be forgotten")
         await pass_by(self._ports.failpoints, "quorum.after_id", replicas.tablet_id)
         logged = LoggedMutation(each, encoded)
@@ -137,9 +332,9 @@ class Coordinator:
             await pass_by(self._ports.failpoints, "quorum.before_send", replicas.tablet_id)
             try:
                 reply = await self._calls.ask(endpoint, message, request.timeout_s)
-                state.told(endpoint.node_id, self._fate(reply))
+                state.note(endpoint.node_id, self._fate(reply))
             except Unanswered as error:
-                state.told(endpoint.node_id, error.delivery)
+                state.note(endpoint.node_id, error.delivery)
             if state.outcome is not None and not answered.done():
                 answered.set_result(None)
 

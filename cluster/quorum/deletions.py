@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 
 import msgspec
 
@@ -33,6 +34,9 @@ class RangeDeletion(msgspec.Struct, frozen=True, array_like=True, gc=False):
     deletion: Deletion
 
 
+_start, _end = attrgetter("start"), attrgetter("end")
+
+
 def latest(one: Deletion | None, other: Deletion | None) -> Deletion | None:
     """The one that covers more; of two with one timestamp, that which is kept longer."""
     if one is None or (other is not None and other > one):
@@ -48,6 +52,7 @@ def add_range(ranges: list[RangeDeletion], new: RangeDeletion) -> None:
     high = bisect_left(ranges, new.end, key=_start)
     pieces: list[RangeDeletion] = []
     reached = new.start
+    # Invariant: `pieces` are sorted, disjoint, and say all that old ranges and the new one say of keys below `reached`.
     for old in ranges[low:high]:
         if old.start < new.start:
             pieces.append(RangeDeletion(old.start, new.start, old.deletion))
@@ -113,11 +118,3 @@ def covering(ranges: Sequence[RangeDeletion], top: Deletion | None) -> Callable[
         return top
 
     return cover
-
-
-def _start(each: RangeDeletion) -> KeyBytes:
-    return each.start
-
-
-def _end(each: RangeDeletion) -> KeyBytes:
-    return each.end

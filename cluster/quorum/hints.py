@@ -7,12 +7,20 @@ say may be forgotten; beyond that repair has to help.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import asyncio
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
-from cluster.quorum.journal import Journal
-from cluster.quorum.replica_sets import Endpoint
+from cluster.log.view import GroupLog
+from cluster.nodelog import node_logger
+from cluster.quorum.calls import Delivery, ReplicaCalls, Unanswered
+from cluster.quorum.fence import NS_PER_MS
+from cluster.quorum.journal import Journal, JournalFull
+from cluster.quorum.messages import ANY_EPOCH, StoreMutation
+from cluster.quorum.mutation import as_new, decode_mutation, encode_mutation
+from cluster.quorum.replica_sets import Endpoint, ReplicaSet
+from harness.ports.api import Ports
 
 MOST_FOR_ONE = 10_000
 """Hints kept for one node; more are dropped, and counted."""
@@ -46,17 +54,19 @@ _decode = msgspec.msgpack.Decoder(Hint | HintsDelivered).decode
 
 
 class Hints:
-    """The hints of one coordinator, over a journal of its own in the node's log.
-
-    `written_bytes` counts what was ever stored for hints here, `dropped` what found no room.
-    """
+    """The hints of one coordinator, over a journal of its own in the node's log."""
 
     def __init__(self) -> None:
         self._by_target: dict[str, dict[int, Hint]] = {}
+        """Hints that are not over, by server and number, the oldest first."""
         self._targets: dict[int, str] = {}
+        """Whose each of them is."""
         self._next = 1
+        """The number of the next hint: above all that were ever restored here."""
         self._records = 0
-        self.written_bytes = self.dropped = 0
+        """Records in the journal behind its base; when few of them count any more it is cut."""
+        self.dropped = 0
+        """Hints that found no room."""
 
     def take(self, number: int, record: bytes) -> None:
         """Take a durable record in (`cluster.quorum.journal.OnRecord`)."""
@@ -82,13 +92,12 @@ class Hints:
         hint = Hint(self._next, target.node_id, target.address, tablet_id, mutation, taken_ms)
         self._next += 1
         record = _encode(hint)
-        self.written_bytes += len(record)
         await journal.put((record,))
         self._shorten(journal)
         return True
 
     async def delivered(self, journal: Journal, numbers: tuple[int, ...]) -> None:
-        """These are over. Raises JournalFull: then they are sent once more, which changes nothing."""
+        """Note that hints are over. Raises JournalFull: then they are sent once more, which changes nothing."""
         await journal.put((_encode(HintsDelivered(numbers)),))
         self._shorten(journal)
 
@@ -112,3 +121,113 @@ class Hints:
     def _freeze(self) -> Iterator[bytes]:
         hints = [hint for each in self._by_target.values() for hint in each.values()]
         return map(_encode, hints)
+
+
+# ---- on their way ----
+
+
+HINTS_GROUP = "hints"
+"""What the hints' records are called in the node's log."""
+
+REPLAY_INTERVAL_S = 1.0
+_AT_ONCE = 32
+_CALL_TIMEOUT_S = 1.0
+
+
+class Hinting:
+    """Leaves hints in the node's log and replays them while their targets answer.
+
+    `view` gives the hints' part of the node's log, which begins with the first hint; `address` tells where a server
+    listens. A hint is over `grace_ms` after its mutation was taken: what was deleted everywhere since may be forgotten
+    by then, and the hint would bring it back.
+    """
+
+    def __init__(
+        self,
+        ports: Ports,
+        view: Callable[[], GroupLog],
+        address: Callable[[str], str | None],
+        calls: ReplicaCalls,
+        grace_ms: int,
+        flaws: Collection[str] = (),
+    ) -> None:
+        self._ports, self._view, self._address, self._calls = ports, view, address, calls
+        self._grace_ms = grace_ms
+        self._as_new = "hints-replayed-as-new" in flaws
+        self.hints = Hints()
+        self._journal: Journal | None = None
+        self._opening = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+        self._log = node_logger(ports.node_id)
+
+    async def recover(self) -> None:
+        """Go on with the hints that the log holds; called only where it holds any. Raises Quarantined."""
+        await self._opened()
+
+    def close(self) -> None:
+        """Replay nothing more."""
+        if self._task is not None:
+            self._task.cancel()
+        if self._journal is not None:
+            self._journal.close()
+
+    async def leave(self, replicas: ReplicaSet, targets: Sequence[str], mutation: bytes, taken_ms: int) -> None:
+        """Keep the mutation for servers that may lack it; where the disk is full they have to be repaired.
+
+        `taken_ms` is the coordinator's clock when it took the mutation.
+        """
+        try:
+            journal = await self._opened()
+            tablet_id, endpoints = replicas.tablet_id, [replicas.named(target) for target in targets]
+            storing = [self.hints.store(journal, each, tablet_id, mutation, taken_ms) for each in endpoints]
+            await asyncio.gather(*storing)
+        except JournalFull:
+            self._log.warning("no room for hints for %s", ", ".join(targets))
+
+    async def _opened(self) -> Journal:
+        async with self._opening:
+            if self._journal is None:
+                journal = Journal(self._view(), self.hints.take)
+                await journal.recover(self.hints.restore)
+                self._journal = journal
+                self._task = asyncio.create_task(self._replay(journal), name="hints.replay")
+            return self._journal
+
+    async def _replay(self, journal: Journal) -> None:
+        while True:
+            await self._ports.clock.sleep(REPLAY_INTERVAL_S)
+            for target in list(self.hints.waiting):
+                try:
+                    while await self._replay_some(journal, target):
+                        pass
+                except JournalFull:
+                    self._log.warning("no room to note which hints %s has", target)
+
+    async def _replay_some(self, journal: Journal, target: str) -> bool:
+        """Send the oldest hints to a server; False if there are none, or it doesn't take them all."""
+        pending = self.hints.pending(target, _AT_ONCE)
+        if not pending:
+            return False
+        endpoint = Endpoint(target, self._address(target) or pending[-1].address)
+        over = await asyncio.gather(*(self._send(endpoint, hint) for hint in pending))
+        done = tuple(hint.number for hint, each in zip(pending, over, strict=True) if each)
+        if done:
+            await self.hints.delivered(journal, done)
+        return len(done) == len(pending)
+
+    async def _send(self, endpoint: Endpoint, hint: Hint) -> bool:
+        """Whether the hint is over: taken, too old, or for a replica that is there no more."""
+        if self._ports.clock.wall_ns() // NS_PER_MS - hint.taken_ms >= self._grace_ms:
+            return True
+        try:
+            request = StoreMutation(hint.tablet_id, ANY_EPOCH, self._replayed(hint))
+            await self._calls.ask(endpoint, request, _CALL_TIMEOUT_S)
+        except Unanswered as error:
+            return error.delivery is Delivery.REFUSED and str(error).startswith("NOT_FOUND")
+        return True
+
+    def _replayed(self, hint: Hint) -> bytes:
+        """What a hint's replica is sent: what it missed, as old as it is."""
+        if self._as_new:
+            return encode_mutation(as_new(decode_mutation(hint.mutation), self._ports.clock.wall_ns()))
+        return hint.mutation

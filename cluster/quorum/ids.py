@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 from functools import lru_cache
-from hashlib import blake2b
 
 import msgspec
 
@@ -71,11 +70,6 @@ def decode_id(data: bytes) -> MutationId:
 @lru_cache(maxsize=1024)
 def _server_id(padded: bytes) -> str:
     return padded.rstrip(b"\0").decode()
-
-
-def fingerprint(each: MutationId) -> int:
-    """64 bits that stand for an id in summaries; two ids may share them, so that equal ones are never proof alone."""
-    return int.from_bytes(blake2b(encode_id(each), digest_size=8).digest(), "big")
 
 
 class IdTimes:

@@ -30,9 +30,13 @@ class Journal:
     def __init__(self, log: GroupLog, on_durable: OnRecord) -> None:
         self._log, self._on_durable = log, on_durable
         self._waiting: dict[int, asyncio.Future[None]] = {}
+        """By the number of the first record of each `put` that is not durable: what is done when all of it is."""
         self._next, self._durable = 1, 0
+        """The number of the next record, and of the last that is durable; those between are on their way."""
         self._saving = False
+        """Whether a cut is under way."""
         self._closed = False
+        """Whether nothing is taken any more."""
 
     async def recover(self, take_base: Callable[[bytes], None]) -> None:
         """Hand what is stored to `take_base` and then to `on_durable`, record by record; raises Quarantined."""
@@ -44,7 +48,7 @@ class Journal:
             self._durable = entry.index
             self._on_durable(entry.index, entry.data)
         self._next = self._durable + 1
-        self._log.attach(self._told, self._disk_full)
+        self._log.attach(self._on_durable_entries, self._disk_full)
 
     @property
     def durable(self) -> int:
@@ -99,7 +103,7 @@ class Journal:
             elif not durable.done():
                 durable.set_exception(error)
 
-    def _told(self, persists: list[Persist]) -> None:
+    def _on_durable_entries(self, persists: list[Persist]) -> None:
         for persist in persists:
             for entry in persist.entries:
                 self._durable = entry.index

@@ -10,7 +10,7 @@ the begin or the end of a half-open span of bytes.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import TypeAlias
 
@@ -38,7 +38,7 @@ _WORD = struct.Struct(">Q")
 
 
 class InvalidKey(ValueError):
-    """These values can't be a key, or these bytes are none."""
+    """Values that can't be a key, or bytes that are none."""
 
 
 def encode_key(values: Iterable[Value]) -> KeyBytes:
@@ -56,12 +56,6 @@ def decode_key(key: KeyBytes) -> tuple[Value, ...]:
     except (IndexError, struct.error, UnicodeDecodeError, ValueError) as error:
         raise InvalidKey(f"these bytes are no key: {key!r}") from error
     return tuple(values)
-
-
-def span_of(prefix: Sequence[Value]) -> KeySpan:
-    """All keys that begin with these values; a whole key's own span is `span_of` its values."""
-    key = encode_key(prefix)
-    return key, key + ABOVE
 
 
 def token_of(partition: KeyBytes) -> int:

@@ -28,7 +28,7 @@ READ_REPAIRS = (BLOCKING, NONE)
 
 
 class WritePartition(msgspec.Struct, frozen=True, tag="WritePartition"):
-    """Write a mutation of one partition at a level, within so long. Answered by `Written`."""
+    """Write a mutation of one partition at a level, within `timeout_s`. Answered by `Written`."""
 
     table: str
     mutation: bytes
@@ -65,22 +65,25 @@ ANY_EPOCH = -1
 """Of what holds whoever the replicas are: hints, which were once for this very replica."""
 
 
-class StoreMutation(msgspec.Struct, frozen=True, tag="StoreMutation"):
-    """Make a mutation durable at this replica. Answered by `Stored`.
+class ToReplica(msgspec.Struct, frozen=True):
+    """What is asked of the replica of one tablet.
 
     `epoch` is that of the replica set by which the sender goes; a replica of another one refuses (WRONG_EPOCH).
     """
 
     tablet_id: str
     epoch: int
+
+
+class StoreMutation(ToReplica, frozen=True, tag="StoreMutation"):
+    """Make a mutation durable at this replica. Answered by `Stored`."""
+
     mutation: bytes
 
 
-class FetchRows(msgspec.Struct, frozen=True, tag="FetchRows"):
+class FetchRows(ToReplica, frozen=True, tag="FetchRows"):
     """Send what this replica holds of the slice, or only its digest. Answered by `RowsFetched` or `RowsDigest`."""
 
-    tablet_id: str
-    epoch: int
     slice: Slice
     digest_only: bool = False
 
@@ -102,15 +105,13 @@ class StopRepairs(msgspec.Struct, frozen=True, tag="StopRepairs"):
     """Break off all repairs that this node coordinates. Answered by `Stored`."""
 
 
-class HashLeaves(msgspec.Struct, frozen=True, tag="HashLeaves"):
-    """Scan partitions and hash them into the leaves of a tree over `first` to `last` (`cluster.quorum.merkle`).
+class HashLeaves(ToReplica, frozen=True, tag="HashLeaves"):
+    """Scan partitions and hash them into the leaves of a tree over `first` to `last` (`cluster.quorum.merkle_repair`).
 
     Begins with `first_leaf` and answers after a while with as many as are done. Deletions that were taken before
     `deleted_before_ms` are left out. Answered by `LeavesHashed`.
     """
 
-    tablet_id: str
-    epoch: int
     first: int
     last: int
     depth: int
@@ -118,24 +119,20 @@ class HashLeaves(msgspec.Struct, frozen=True, tag="HashLeaves"):
     deleted_before_ms: int
 
 
-class StreamSpan(msgspec.Struct, frozen=True, tag="StreamSpan"):
+class StreamSpan(ToReplica, frozen=True, tag="StreamSpan"):
     """Send partitions with tokens from `first` to `last`, whole, to other replicas. Answered by `SpanStreamed`.
 
     Answers after a while, and says where it has to go on.
     """
 
-    tablet_id: str
-    epoch: int
     first: int
     last: int
     targets: tuple[Replica, ...]
 
 
-class TakePartitions(msgspec.Struct, frozen=True, tag="TakePartitions"):
+class TakePartitions(ToReplica, frozen=True, tag="TakePartitions"):
     """Make durable what another replica knows of whole partitions, one mutation for each. Answered by `Stored`."""
 
-    tablet_id: str
-    epoch: int
     mutations: tuple[bytes, ...]
 
 
@@ -152,55 +149,45 @@ class LoggedMutation(msgspec.Struct, frozen=True, array_like=True):
     mutation: bytes
 
 
-class StoreLogged(msgspec.Struct, frozen=True, tag="StoreLogged"):
+class StoreLogged(ToReplica, frozen=True, tag="StoreLogged"):
     """Make a new mutation durable at this replica. Answered by `Stored`, or `BelowFence` where it was not taken."""
 
-    tablet_id: str
-    epoch: int
     mutation: LoggedMutation
 
 
-class DeliverMutations(msgspec.Struct, frozen=True, tag="DeliverMutations"):
+class DeliverMutations(ToReplica, frozen=True, tag="DeliverMutations"):
     """Make mutations durable that another replica holds, whatever the fence says. Answered by `Stored`."""
 
-    tablet_id: str
-    epoch: int
     mutations: tuple[LoggedMutation, ...]
 
 
-class ReadSnapshot(msgspec.Struct, frozen=True, tag="ReadSnapshot"):
+class ReadSnapshot(ToReplica, frozen=True, tag="ReadSnapshot"):
     """Send the rows of the slice and a plain summary of its partition, as of one moment. Answered by `SnapshotRead`.
 
     With `as_of`, the moment of an earlier answer, also every mutation of the partition that was applied since; or
     answered by `SnapshotGone`, where that can't be told any more.
     """
 
-    tablet_id: str
-    epoch: int
     slice: Slice
     as_of: int | None = None
 
 
-class SummarizePartition(msgspec.Struct, frozen=True, tag="SummarizePartition"):
+class SummarizePartition(ToReplica, frozen=True, tag="SummarizePartition"):
     """Send a summary of what was applied to a partition, from a bound on (or this replica's own, if that is higher).
 
     `detail` is the size of its sketch (`cluster.quorum.summaries`); with `as_of` it is of the moment of an earlier
     snapshot. Answered by `PartitionSummary`, or `SnapshotGone` where that snapshot lacked something below the bound.
     """
 
-    tablet_id: str
-    epoch: int
     partition: KeyBytes
     bound: int = 0
     detail: int = 0
     as_of: int | None = None
 
 
-class FetchMutations(msgspec.Struct, frozen=True, tag="FetchMutations"):
+class FetchMutations(ToReplica, frozen=True, tag="FetchMutations"):
     """Send whole mutations. Answered by `MutationsFetched`; those that every replica has by now may be missing."""
 
-    tablet_id: str
-    epoch: int
     ids: tuple[MutationId, ...]
 
 
@@ -210,53 +197,40 @@ LoggedRequest: TypeAlias = StoreLogged | DeliverMutations | ReadSnapshot | Summa
 # ---- reconciliation (Q6) ----
 
 
-class AskLowBound(msgspec.Struct, frozen=True, tag="AskLowBound"):
+class AskLowBound(ToReplica, frozen=True, tag="AskLowBound"):
     """Tell the low bound and the clock. Answered by `BoundTold`."""
 
-    tablet_id: str
-    epoch: int
 
-
-class RaiseFenceTo(msgspec.Struct, frozen=True, tag="RaiseFenceTo"):
+class RaiseFenceTo(ToReplica, frozen=True, tag="RaiseFenceTo"):
     """Refuse new mutations below `time`; answered by `BoundTold` when nothing below it can come to be here any more."""
 
-    tablet_id: str
-    epoch: int
     time: int
 
 
-class HashIds(msgspec.Struct, frozen=True, tag="HashIds"):
+class HashIds(ToReplica, frozen=True, tag="HashIds"):
     """Hash the ids that were applied here, with times from `low` on and below `high`. Answered by `IdsHashed`."""
 
-    tablet_id: str
-    epoch: int
     low: int
     high: int
 
 
-class ListIds(msgspec.Struct, frozen=True, tag="ListIds"):
-    """List those ids, or the first of them. Answered by `IdsListed`."""
+class ListIds(ToReplica, frozen=True, tag="ListIds"):
+    """List the ids that `HashIds` hashes, or the first of them. Answered by `IdsListed`."""
 
-    tablet_id: str
-    epoch: int
     low: int
     high: int
 
 
-class SendMutations(msgspec.Struct, frozen=True, tag="SendMutations"):
+class SendMutations(ToReplica, frozen=True, tag="SendMutations"):
     """Deliver mutations that are here to another replica. Answered by `Stored` when they are durable there."""
 
-    tablet_id: str
-    epoch: int
     ids: tuple[MutationId, ...]
     target: Replica
 
 
-class RaiseLowBound(msgspec.Struct, frozen=True, tag="RaiseLowBound"):
+class RaiseLowBound(ToReplica, frozen=True, tag="RaiseLowBound"):
     """All replicas have everything below `bound`. Answered by `Stored`."""
 
-    tablet_id: str
-    epoch: int
     bound: int
 
 
@@ -291,7 +265,7 @@ class PageRead(msgspec.Struct, frozen=True, tag="PageRead"):
 
 
 class Stored(msgspec.Struct, frozen=True, tag="Stored"):
-    """It is durable here."""
+    """What was sent is durable at this replica."""
 
 
 class RowsFetched(msgspec.Struct, frozen=True, tag="RowsFetched"):
@@ -315,7 +289,7 @@ class LeavesHashed(msgspec.Struct, frozen=True, tag="LeavesHashed"):
 
 
 class SpanStreamed(msgspec.Struct, frozen=True, tag="SpanStreamed"):
-    """So many partitions of so many bytes are durable at each target; `next_token` goes on, None at the end."""
+    """How many partitions, of how many bytes, are durable at each target; `next_token` goes on, None at the end."""
 
     partitions: int
     sent_bytes: int
@@ -355,13 +329,13 @@ class SnapshotGone(msgspec.Struct, frozen=True, tag="SnapshotGone"):
 
 
 class PartitionSummary(msgspec.Struct, frozen=True, tag="PartitionSummary"):
-    """What was asked for."""
+    """The summary of a partition that was asked for."""
 
     summary: Summary
 
 
 class MutationsFetched(msgspec.Struct, frozen=True, tag="MutationsFetched"):
-    """Those that are here."""
+    """The mutations that were asked for, as far as they are here."""
 
     mutations: tuple[LoggedMutation, ...]
 
@@ -399,16 +373,11 @@ QuorumReply: TypeAlias = (
 OTHER_DESIGN = ErrorReply("INVALID", "this replica's table has another replication design", definite=True)
 """What a replica says to a request of a design that is not its table's."""
 
-_encode = msgspec.msgpack.Encoder().encode
+encode_quorum_reply = msgspec.msgpack.Encoder().encode
 decode_quorum_request = msgspec.msgpack.Decoder(QuorumRequest).decode
 decode_quorum_reply = msgspec.msgpack.Decoder(QuorumReply).decode
 
 
 def encode_quorum_request(request: QuorumRequest) -> bytes:
     """For the wire, behind the mark."""
-    return MARK + _encode(request)
-
-
-def encode_quorum_reply(reply: QuorumReply) -> bytes:
-    """For the wire."""
-    return _encode(reply)
+    return MARK + encode_quorum_reply(request)

@@ -7,7 +7,7 @@ Its timestamp is the client's. Bytes begin with the format version.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -16,7 +16,15 @@ import msgspec
 from cluster.log.frames import OtherVersion
 from cluster.quorum.deletions import Deletion, RangeDeletion, add_range, joined
 from cluster.quorum.keys import ABOVE, KeyBytes, KeySpan
-from cluster.quorum.rows import PartitionContents, QuorumCell, QuorumRow, canonical, merge_rows
+from cluster.quorum.rows import (
+    PartitionContents,
+    QuorumCell,
+    QuorumRow,
+    canonical,
+    deletions_in,
+    merge_rows,
+    timestamps_of,
+)
 from cluster.store.cells import Value, is_value
 from harness.errors import UNDECODABLE
 
@@ -73,7 +81,7 @@ class MutationBuilder:
         return self
 
     def build(self) -> PartitionMutation:
-        """The mutation."""
+        """All that was said so far, as one mutation."""
         rows = [self._rows[key] for key in sorted(self._rows)]
         return PartitionMutation(self.partition, canonical(self._deletion, self._ranges, rows))
 
@@ -94,45 +102,45 @@ class MutationBuilder:
 
 def stamped(mutation: PartitionMutation, local_time_ms: int) -> PartitionMutation:
     """The mutation with its deletions taken at this time: that of whoever coordinates it, not of its client (Q8)."""
-    contents = mutation.contents
-    deletion = None if contents.deletion is None else _taken(contents.deletion, local_time_ms)
-    ranges = [RangeDeletion(each.start, each.end, _taken(each.deletion, local_time_ms)) for each in contents.ranges]
-    rows = [_row_stamped(row, local_time_ms) for row in contents.rows]
-    return PartitionMutation(mutation.partition, canonical(deletion, joined(ranges), rows))
 
+    def cell(each: QuorumCell) -> QuorumCell:
+        return each if each.live else QuorumCell(each.column, each.timestamp, None, local_time_ms)
 
-def _taken(deletion: Deletion, local_time_ms: int) -> Deletion:
-    return Deletion(deletion.timestamp, local_time_ms)
-
-
-def _row_stamped(row: QuorumRow, local_time_ms: int) -> QuorumRow:
-    cells = tuple([cell if cell.live else _cell_stamped(cell, local_time_ms) for cell in row.cells])
-    deletion = None if row.deletion is None else _taken(row.deletion, local_time_ms)
-    return QuorumRow(row.key, cells, row.marker, deletion)
-
-
-def _cell_stamped(cell: QuorumCell, local_time_ms: int) -> QuorumCell:
-    return QuorumCell(cell.column, cell.timestamp, None, local_time_ms)
+    return _rewritten(mutation, cell, lambda each: Deletion(each.timestamp, local_time_ms), lambda marker: marker)
 
 
 def as_new(mutation: PartitionMutation, timestamp: int) -> PartitionMutation:
     """The mutation as if it were written at this time: every timestamp in it is replaced."""
+
+    def cell(each: QuorumCell) -> QuorumCell:
+        return QuorumCell(each.column, timestamp, each.value, each.local_time_ms)
+
+    return _rewritten(mutation, cell, lambda each: Deletion(timestamp, each.local_time_ms), lambda _: timestamp)
+
+
+def _rewritten(
+    mutation: PartitionMutation,
+    cell: Callable[[QuorumCell], QuorumCell],
+    deletion: Callable[[Deletion], Deletion],
+    marker: Callable[[int], int],
+) -> PartitionMutation:
+    """The mutation with each cell, deletion and marker in it replaced; ranges may join by that."""
+
+    def taken(each: Deletion | None) -> Deletion | None:
+        return None if each is None else deletion(each)
+
     contents = mutation.contents
     rows = [
         QuorumRow(
             row.key,
-            tuple([QuorumCell(cell.column, timestamp, cell.value, cell.local_time_ms) for cell in row.cells]),
-            None if row.marker is None else timestamp,
-            None if row.deletion is None else Deletion(timestamp, row.deletion.local_time_ms),
+            tuple([cell(each) for each in row.cells]),
+            None if row.marker is None else marker(row.marker),
+            taken(row.deletion),
         )
         for row in contents.rows
     ]
-    ranges = [
-        RangeDeletion(each.start, each.end, Deletion(timestamp, each.deletion.local_time_ms))
-        for each in contents.ranges
-    ]
-    whole = None if contents.deletion is None else Deletion(timestamp, contents.deletion.local_time_ms)
-    return PartitionMutation(mutation.partition, canonical(whole, joined(ranges), rows))
+    ranges = joined(RangeDeletion(each.start, each.end, deletion(each.deletion)) for each in contents.ranges)
+    return PartitionMutation(mutation.partition, canonical(taken(contents.deletion), ranges, rows))
 
 
 def deletes(mutation: PartitionMutation) -> bool:
@@ -175,15 +183,12 @@ def _are_disjoint(ranges: tuple[RangeDeletion, ...]) -> bool:
 
 
 def _numbers(contents: PartitionContents) -> Iterator[int]:
-    deletions = [contents.deletion, *(each.deletion for each in contents.ranges)]
-    deletions += [row.deletion for row in contents.rows]
-    for deletion in deletions:
-        if deletion is not None:
-            yield from (deletion.timestamp, deletion.local_time_ms)
+    yield from timestamps_of(contents)
+    for deletion in deletions_in(contents):
+        yield deletion.local_time_ms
     for row in contents.rows:
-        yield row.marker or 0
         for cell in row.cells:
-            yield from (cell.column, cell.timestamp, cell.local_time_ms)
+            yield from (cell.column, cell.local_time_ms)
 
 
 # ---- bytes ----
@@ -208,16 +213,17 @@ def encode_mutation(mutation: PartitionMutation) -> bytes:
 
 def decode_mutation(data: bytes) -> PartitionMutation:
     """The mutation in these bytes, unchecked; raises OtherVersion, InvalidMutation."""
-    try:
-        return decode_versioned(_mutations, data)
-    except UNDECODABLE as error:
-        raise InvalidMutation(f"these bytes are no mutation: {error}") from error
+    return _decoded(_mutations, data)
 
 
 def partition_in(data: bytes) -> KeyBytes:
     """The partition of the mutation in these bytes, of which nothing else is decoded; raises like `decode_mutation`."""
+    return _decoded(_heads, data).partition
+
+
+def _decoded(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T:
     try:
-        return decode_versioned(_heads, data).partition
+        return decode_versioned(decoder, data)
     except UNDECODABLE as error:
         raise InvalidMutation(f"these bytes are no mutation: {error}") from error
 

@@ -6,17 +6,98 @@ that begins in the same turn shows are one snapshot (Q5). Numbers are places in 
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable
+from operator import attrgetter
+from typing import Generic, NamedTuple, TypeVar
 
 from cluster.quorum.ids import LOWEST_TIME, MutationId
 from cluster.quorum.keys import KeyBytes
-from cluster.quorum.mutation_index import MutationIndex
 from cluster.quorum.observer import UNOBSERVED, QuorumObserver
 from cluster.quorum.summaries import SetHash, Summary, summarize
 
+P = TypeVar("P")
+
+_time = attrgetter("time")
+
+
+class Indexed(NamedTuple, Generic[P]):
+    """Of what partition a mutation is, and where its bytes are."""
+
+    partition: KeyBytes
+    place: P
+
+
+class MutationIndex(Generic[P]):
+    """Mutations that are not reconciled, by id and by partition (Q3): ids in any order of arrival, found by bisection.
+
+    It is rebuilt at a restart from what is stored.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[MutationId, Indexed[P]] = {}
+        """What is known of each id."""
+        self._sorted: list[MutationId] = []
+        """All ids, rising: reconciliation goes by time."""
+        self._partitions: dict[KeyBytes, dict[MutationId, None]] = {}
+        """All ids by partition, in the order in which they came: reads compare partitions."""
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __contains__(self, each: MutationId) -> bool:
+        return each in self._found
+
+    def add(self, each: MutationId, partition: KeyBytes, place: P) -> bool:
+        """A mutation is stored there; False where it is known already, which stays as it is."""
+        indexed = Indexed(partition, place)
+        if self._found.setdefault(each, indexed) is not indexed:
+            return False
+        self._insert(each)
+        self._partitions.setdefault(partition, {})[each] = None
+        return True
+
+    def get(self, each: MutationId) -> Indexed[P] | None:
+        """What is known of an id."""
+        return self._found.get(each)
+
+    def place(self, each: MutationId) -> P:
+        """Where its bytes are; raises KeyError."""
+        return self._found[each].place
+
+    def of_partition(self, partition: KeyBytes) -> tuple[MutationId, ...]:
+        """The ids of a partition, in the order in which they were added."""
+        return tuple(self._partitions.get(partition, ()))
+
+    def between(self, low: int, high: int) -> list[MutationId]:
+        """Ids with times from `low` on and below `high`, rising."""
+        return self._sorted[self._first(low) : self._first(high)]
+
+    def forget_below(self, bound: int) -> list[tuple[MutationId, Indexed[P]]]:
+        """Forget the ids below a bound; what was known of them."""
+        end = self._first(bound)
+        gone = [(each, self._found.pop(each)) for each in self._sorted[:end]]
+        del self._sorted[:end]
+        for each, (partition, _) in gone:
+            left = self._partitions[partition]
+            del left[each]
+            if not left:
+                del self._partitions[partition]
+        return gone
+
+    def _insert(self, each: MutationId) -> None:
+        # Ids come nearly in order, so that most of them belong at the end.
+        if not self._sorted or self._sorted[-1] < each:
+            self._sorted.append(each)
+        else:
+            insort(self._sorted, each)
+
+    def _first(self, bound: int) -> int:
+        return bisect_left(self._sorted, bound, key=_time)
+
 
 class MutationLog:
-    """Implements `cluster.quorum.sorted.records.Ledger`. Ids below `low_bound` are forgotten: every replica has them.
+    """Implements `cluster.quorum.partition_store.Ledger`. Ids below `low_bound` are forgotten: every replica has them.
 
     `observer` is told what happens to the log of `group`, which these nodes, `replicas`, hold.
     """
@@ -24,11 +105,17 @@ class MutationLog:
     def __init__(self, group: str = "", replicas: Collection[str] = (), observer: QuorumObserver = UNOBSERVED) -> None:
         self._group, self._replicas, self._observer = group, replicas, observer
         self.index: MutationIndex[int] = MutationIndex()
+        """The mutations with ids from the low bound on, each at its place in the node's log."""
         self.low_bound = LOWEST_TIME
+        """Every replica has all mutations below this time; only rises."""
         self.last = 0
+        """The place of the last mutation that is visible: the moment of a snapshot that is taken now."""
         self._numbers: dict[int, MutationId] = {}
+        """Places that the node's log must keep, rising: those of `index` but for what was set aside."""
         self._hashes: dict[KeyBytes, SetHash] = {}
+        """By partition the set hash of its ids in `index`; no entry for a partition without any."""
         self._forgotten = 0
+        """The highest place of what was forgotten: of an earlier moment nobody can tell what came since."""
 
     # ---- what the store tells ----
 
@@ -64,6 +151,7 @@ class MutationLog:
             gone.setdefault(partition, []).append(each)
         for partition, ids in gone.items():
             left = self.index.of_partition(partition)
+            # A set hash takes ids out as cheaply as in: whichever are fewer, the gone or the left, are hashed.
             if not left:
                 del self._hashes[partition]
             elif len(left) < len(ids):
@@ -88,10 +176,6 @@ class MutationLog:
         self._observer.log_collected(self._group, number)
 
     # ---- what coordinators ask ----
-
-    def has(self, each: MutationId) -> bool:
-        """Whether it was applied here."""
-        return each.time < self.low_bound or each in self.index
 
     def summary(self, partition: KeyBytes) -> Summary:
         """The plain summary of a partition now, from the low bound on."""

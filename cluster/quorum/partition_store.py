@@ -1,9 +1,9 @@
-"""What a replica of a quorum keyspace asks of its local store, as a protocol (Q1, Q3, Q5, Q8)."""
+"""What a replica of a quorum keyspace asks of its local store, and the store of it (Q1, Q3, Q5, Q8)."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -31,7 +31,6 @@ class StoreStats:
 
     read_bytes: int = 0
     written_bytes: int = 0
-    reads: int = 0
     reads_from_disk: int = 0
     flushes: int = 0
     compactions: int = 0
@@ -73,23 +72,18 @@ class PartitionStore(Protocol):
 
     stats: StoreStats
 
-    async def apply(self, mutation: PartitionMutation, each: MutationId | None = None) -> None:
-        """Make a mutation durable, then visible, as a whole; raises DiskFull where it was not taken.
-
-        Whoever is cancelled meanwhile doesn't know: the mutation may become durable.
-        """
-
     async def apply_all(self, arrivals: Sequence[Arrival]) -> None:
-        """Do so with each, in this order; after DiskFull some of several may have been taken."""
+        """Make mutations durable, then visible, each as a whole, in this order; raises DiskFull.
+
+        After that some of several may have been taken. Whoever is cancelled doesn't know what becomes durable.
+        """
 
     def begin_apply(self, arrivals: Sequence[Arrival]) -> asyncio.Future[None]:
         """`apply_all`, begun in this very turn: the result ends as that would, and is shared by all who wait for it."""
 
-    def logged(self, number: int) -> bytes | None:
-        """The mutation at a place of the log, encoded; None where the log keeps it no more."""
-
     async def find(self, number: int) -> bytes | None:
-        """The same, also where the log has forgotten it and the store keeps it elsewhere. Raises Quarantined."""
+        """The mutation at a place of the log, encoded, also where the store keeps it elsewhere by now; None where it is
+        kept no more. Raises Quarantined."""
 
     async def note(self, note: bytes) -> None:
         """Keep these bytes durably beside the mutations, in place of those before; raises DiskFull."""
@@ -107,8 +101,32 @@ class PartitionStore(Protocol):
     def scan(self, first: int, last: int) -> PartitionScan:
         """Partitions with tokens from `first` to `last`, both included."""
 
-    async def flush(self) -> None:
-        """Write what is in memory to a file; returns when the log may forget it."""
-
     async def close(self) -> None:
         """Stop; what was acknowledged is found again."""
+
+
+class Ledger(Protocol):
+    """Who knows mutations by their ids (Q3), and how much of the log it still needs for that."""
+
+    def stored(self, number: int, each: MutationId, partition: KeyBytes) -> None:
+        """A mutation became visible just now, or was found at a restart; `number` is its place in the log."""
+
+    def recovered(self, number: int) -> None:
+        """All that was found at a restart was told; the log ends with this place."""
+
+    @property
+    def needs_from(self) -> int | None:
+        """The lowest place that the log must keep; None for none."""
+
+    @property
+    def low_bound(self) -> int:
+        """Mutations with ids below this time nobody asks for."""
+
+    def needed(self, last: int) -> list[tuple[int, MutationId, KeyBytes]]:
+        """The mutations that the log must keep, of places up to `last`, rising."""
+
+    def set_aside(self, numbers: Iterable[int]) -> None:
+        """The log need not keep these places any more: the store has their mutations elsewhere."""
+
+    def collected(self, number: int) -> None:
+        """The log keeps nothing up to this place any more."""

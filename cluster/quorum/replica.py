@@ -6,21 +6,54 @@ tablet as running once all its replicas were reported.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Protocol
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import ClassVar, Protocol
 
 from cluster.groups.spec import OnFailure, Transport
 from cluster.knobs import Knobs
+from cluster.log.frames import OtherVersion
 from cluster.log.view import GroupLog, Quarantined
 from cluster.quorum.calls import ReplicaCalls
 from cluster.quorum.deletions import Deletion
+from cluster.quorum.fence import NS_PER_MS, Bounds, purgeable_below, taken_ns
+from cluster.quorum.ids import LOWEST_TIME, MutationId
 from cluster.quorum.keys import KeyBytes, tokens_of
-from cluster.quorum.messages import ANY_EPOCH, STORING_REQUESTS, QuorumReply, ReplicaRequest
-from cluster.quorum.partition_store import PartitionStore
+from cluster.quorum.merkle_repair import hash_leaves, stream_span
+from cluster.quorum.messages import (
+    ANY_EPOCH,
+    OTHER_DESIGN,
+    RECONCILE_REQUESTS,
+    STORING_REQUESTS,
+    BelowFence,
+    DeliverMutations,
+    FetchMutations,
+    FetchRows,
+    HashLeaves,
+    LoggedMutation,
+    MutationsFetched,
+    PartitionSummary,
+    QuorumReply,
+    ReadSnapshot,
+    ReplicaRequest,
+    RowsDigest,
+    RowsFetched,
+    SnapshotGone,
+    SnapshotRead,
+    Stored,
+    StoreLogged,
+    StoreMutation,
+    StreamSpan,
+    SummarizePartition,
+    TakePartitions,
+)
+from cluster.quorum.mutation import InvalidMutation, decode_mutation
+from cluster.quorum.mutation_log import MutationLog
+from cluster.quorum.observer import QuorumObserver
+from cluster.quorum.partition_store import Arrival, Ledger, PartitionStore
 from cluster.quorum.replica_sets import Endpoint, ReplicaSet
-from cluster.quorum.slices import Page, Slice
+from cluster.quorum.slices import Page, Slice, page_digest
 from cluster.quorum.sorted.live import SortedOptions
-from cluster.quorum.sorted.records import Ledger
 from cluster.quorum.sorted.store import SortedStore
 from cluster.raft.types import Configuration, Member, Message
 from cluster.wire.messages import (
@@ -37,7 +70,8 @@ from cluster.wire.messages import (
     encode,
 )
 from cluster.wire.operating import LeadershipReply, TransferLeadership
-from harness.ports.api import Ports
+from harness.ports.api import DiskFull, Ports, node_of
+from harness.ports.failpoints import pass_by
 
 _NOT_OPEN = ErrorReply("SHUTTING_DOWN", "this replica is not serving", definite=True)
 
@@ -63,12 +97,88 @@ class Replication(Protocol):
         """Carry a request out, or refuse one of the other design; raises Quarantined."""
 
 
-class PartitionReplica:
+class Leaderless:
+    """A replica that takes part in no Raft group, for a `cluster.tserver.strategy.Strategy`: it leads nobody, hears
+    nobody, knows no configuration, and refuses what only members of a group carry out.
+    """
+
+    def __init__(self, created: CreateTablet) -> None:
+        self.created = created
+
+    def refusal(self, request: object) -> ErrorReply:
+        """Why a request that only members of a Raft group carry out is refused; each kind says so itself."""
+        raise NotImplementedError
+
+    @property
+    def leads(self) -> bool:
+        """Whether changes of configuration are this replica's to make: they never are."""
+        return False
+
+    def configurations(self) -> tuple[Configuration, Configuration]:
+        """Empty ones: there is neither a committed configuration nor one in a log."""
+        return Configuration(), Configuration()
+
+    def contacts(self) -> tuple[int, Mapping[str, int]]:
+        """Nobody, in no term: nobody's silence is this replica's to judge."""
+        return 0, {}
+
+    def voters(self) -> tuple[Member, ...]:
+        """Nobody, for nothing is voted on here."""
+        return ()
+
+    def on_fence(self) -> None:
+        """Nothing depends on the node's clock here."""
+
+    def receive(self, messages: tuple[Message, ...]) -> None:
+        """Raft messages are for none of its kind."""
+
+    async def serve(self, request: RowRequest) -> bytes:
+        """Rows are served elsewhere: an encoded refusal."""
+        return encode(self.refusal(request))
+
+    async def change_configuration(self, request: ChangeReplicas) -> ConfigurationReply | ErrorReply:
+        """There is no configuration to change here: a refusal."""
+        return self.refusal(request)
+
+    async def transfer_leadership(self, request: TransferLeadership) -> LeadershipReply | ErrorReply:
+        """There is nothing to hand over: a refusal."""
+        return self.refusal(request)
+
+    def bare_report(self, state: str, schema_version: int = 0, awaits_index: int = 0) -> TabletReport:
+        """What masters are told of it: nothing of term, leader or configuration."""
+        created = self.created
+        return TabletReport(
+            created.tablet_id, created.table_id, state, 0, None, (), (), 0, schema_version, awaits_index=awaits_index
+        )
+
+    def bare_status(self, role: str, voters: tuple[str, ...] = (), schema_version: int = 0) -> GroupState:
+        """What the node's status says of it: nothing of terms and logs, of which it has none."""
+        return GroupState(
+            group=self.created.tablet_id,
+            role=role,
+            term=0,
+            leader=None,
+            commit_index=0,
+            applied_index=0,
+            last_index=0,
+            first_index=1,
+            last_term=0,
+            lease_valid=False,
+            voters=voters,
+            learners=(),
+            config_term=0,
+            config_index=0,
+            digest=0,
+            schema_version=schema_version,
+        )
+
+
+class PartitionReplica(Leaderless):
     """A `cluster.tserver.strategy.Strategy` for tablets without leaders, whose design is `replication`."""
 
     def __init__(self, ports: Ports, created: CreateTablet, knobs: Knobs, replication: Replication) -> None:
-        self.created, self._ports, self._knobs = created, ports, knobs
-        self._replication = replication
+        super().__init__(created)
+        self._ports, self._knobs, self._replication = ports, knobs, replication
         self._store: PartitionStore | None = None
         self._schema_version = created.schema_version
         self._on_change: Callable[[], None] = lambda: None
@@ -91,7 +201,7 @@ class PartitionReplica:
         replication.opened(self._store)
 
     async def close(self) -> None:
-        """Stop serving."""
+        """Stop serving; what was acknowledged is found again."""
         store, self._store = self._store, None
         if store is not None:
             await store.close()
@@ -118,7 +228,7 @@ class PartitionReplica:
 
     @property
     def epoch(self) -> int:
-        """That of the replica set that this replica belongs to."""
+        """The epoch of the replica set that this replica belongs to."""
         return self.created.awaits_index
 
     @property
@@ -141,78 +251,27 @@ class PartitionReplica:
 
     def report(self) -> TabletReport:
         """What masters are told: it is there, and there is no leader to wait for."""
-        created = self.created
-        return TabletReport(
-            tablet_id=created.tablet_id,
-            table_id=created.table_id,
-            state=LEADERLESS,
-            term=0,
-            leader=None,
-            voters=(),
-            learners=(),
-            config_index=0,
-            schema_version=self._schema_version,
-        )
+        return self.bare_report(LEADERLESS, self._schema_version)
 
     def status(self) -> GroupState | None:
-        """That it is there, and with whom; nothing of terms and logs, of which it has none."""
-        return GroupState(
-            group=self.created.tablet_id,
-            role="replica",
-            term=0,
-            leader=None,
-            commit_index=0,
-            applied_index=0,
-            last_index=0,
-            first_index=1,
-            last_term=0,
-            lease_valid=False,
-            voters=tuple(replica.node_id for replica in self.created.voters),
-            learners=(),
-            config_term=0,
-            config_index=0,
-            digest=0,
-            schema_version=self._schema_version,
-        )
-
-    @property
-    def leads(self) -> bool:
-        """Never: nobody does."""
-        return False
-
-    def configurations(self) -> tuple[Configuration, Configuration]:
-        """None: its replica set is the catalog's."""
-        return Configuration(), Configuration()
-
-    def contacts(self) -> tuple[int, Mapping[str, int]]:
-        """Nobody's silence is this replica's to judge."""
-        return 0, {}
-
-    def voters(self) -> tuple[Member, ...]:
-        """Nobody votes."""
-        return ()
+        """What the node's status says: it is there, and with whom."""
+        voters = tuple(replica.node_id for replica in self.created.voters)
+        return self.bare_status("replica", voters, self._schema_version)
 
     def members(self) -> tuple[Member, ...]:
-        """Those of its founding: the catalog says who holds a tablet."""
+        """The members of its founding: the catalog says who holds a tablet."""
         return tuple(Member(replica.node_id, replica.address) for replica in self.created.voters)
 
-    def on_fence(self) -> None:
-        """Timestamps are the clients'."""
-
-    def receive(self, messages: tuple[Message, ...]) -> None:
-        """No Raft messages are for it."""
-
-    def serve(self, request: RowRequest) -> Coroutine[Any, Any, bytes]:
-        """Requests of other designs are refused."""
-        return _refused(self.created)
-
-    async def change_configuration(self, request: ChangeReplicas) -> ConfigurationReply | ErrorReply:
-        """Replica sets change by Q11, which is not built yet."""
-        return ErrorReply("CHANGE_REFUSED", f"tablet {request.group} has no Raft configuration", definite=True)
-
-    async def transfer_leadership(self, request: TransferLeadership) -> LeadershipReply | ErrorReply:
-        """There is nothing to hand over."""
-        return ErrorReply("INVALID", f"nobody leads tablet {request.group}: its replicas are equals", definite=True)
+    def refusal(self, request: object) -> ErrorReply:
+        """Replica sets change by Q11, which is not built yet; its replicas are equals, written and read at levels."""
+        if isinstance(request, ChangeReplicas):
+            return ErrorReply("CHANGE_REFUSED", f"tablet {request.group} has no Raft configuration", definite=True)
+        if isinstance(request, TransferLeadership):
+            message = f"nobody leads tablet {request.group}: its replicas are equals"
+            return ErrorReply("INVALID", message, definite=True)
+        created = self.created
+        message = f"tablet {created.tablet_id} is of the design {created.design!r}: it is written and read at levels"
+        return ErrorReply("INVALID", message, definite=True)
 
     async def alter_schema(self, request: AlterTablet) -> DoneReply | ErrorReply:
         """Cells are stored by column id, so that a schema changes nothing here but what is reported."""
@@ -221,6 +280,201 @@ class PartitionReplica:
         return DoneReply(done=True, version=self._schema_version)
 
 
-async def _refused(created: CreateTablet) -> bytes:
-    message = f"tablet {created.tablet_id} is of the design {created.design!r}: it is written and read at levels"
-    return encode(ErrorReply("INVALID", message, definite=True))
+# ---- legacy ----
+
+
+class LegacyReplica:
+    """The legacy part of one replica. Implements `cluster.quorum.replica.Replication`."""
+
+    logged: ClassVar[bool] = False
+    ledger: ClassVar[None] = None
+
+    def __init__(self, ports: Ports, created: CreateTablet, knobs: Knobs) -> None:
+        self._ports, self._tablet_id, self._knobs = ports, created.tablet_id, knobs
+
+    def opened(self, store: PartitionStore) -> None:
+        """Nothing is known of mutations beside what the store holds."""
+
+    def purgeable(self, _: KeyBytes, deletion: Deletion) -> bool:
+        """Deletions are kept long enough for hints and repair to bring them everywhere, and no longer."""
+        age_ms = self._ports.clock.wall_ns() // NS_PER_MS - deletion.local_time_ms
+        return age_ms >= self._knobs.deletion_grace_ms
+
+    async def answer(self, store: PartitionStore, request: ReplicaRequest, calls: ReplicaCalls) -> QuorumReply:
+        """Store, read, hash, or stream by `calls`; an ErrorReply that is definite tells that nothing was done."""
+        if isinstance(request, StoreMutation):
+            return await self._take(store, (request.mutation,))
+        if isinstance(request, FetchRows):
+            page = await store.read(request.slice)
+            return RowsDigest(page_digest(page)) if request.digest_only else RowsFetched(page)
+        if isinstance(request, TakePartitions):
+            return await self._take(store, request.mutations)
+        if isinstance(request, HashLeaves):
+            return await hash_leaves(store, request, self._ports.clock)
+        if isinstance(request, StreamSpan):
+            return await stream_span(store, request, calls, self._ports)
+        return OTHER_DESIGN
+
+    async def _take(self, store: PartitionStore, encoded: tuple[bytes, ...]) -> QuorumReply:
+        failpoints = self._ports.failpoints
+        try:
+            arrivals = [Arrival(decode_mutation(each), each) for each in encoded]
+            if failpoints.armed:
+                await pass_by(failpoints, "quorum.before_store", self._tablet_id)
+            await store.apply_all(arrivals)
+            if failpoints.armed:
+                await pass_by(failpoints, "quorum.after_store", self._tablet_id)
+        except (InvalidMutation, OtherVersion) as error:
+            return ErrorReply("INVALID", str(error), definite=True)
+        except DiskFull:
+            return ErrorReply("DISK_FULL", "the disk is full", definite=len(encoded) == 1)
+        return Stored()
+
+
+# ---- logged ----
+
+
+class LoggedReplica:
+    """The logged part of one replica, over its store; `log` is told by the store what it has applied.
+
+    Implements `cluster.quorum.replica.Replication`.
+    """
+
+    logged: ClassVar[bool] = True
+
+    def __init__(
+        self, ports: Ports, created: CreateTablet, knobs: Knobs, observer: QuorumObserver, flaws: Collection[str]
+    ) -> None:
+        self._ports, self._tablet_id, self._knobs, self._flaws = ports, created.tablet_id, knobs, flaws
+        self._observer = observer
+        replicas = tuple(node_of(replica.node_id) for replica in created.voters)
+        self.log = MutationLog(created.tablet_id, replicas, observer)
+        self.bounds: Bounds | None = None
+        self._coming: dict[MutationId, asyncio.Future[None]] = {}
+
+    @property
+    def ledger(self) -> MutationLog:
+        """The addressable log: it hears of every mutation in the turn in which it becomes visible."""
+        return self.log
+
+    def opened(self, store: PartitionStore) -> None:
+        """The store has told what it holds."""
+        tablet_id, observer = self._tablet_id, self._observer
+        self.bounds = Bounds(
+            self._ports,
+            store,
+            self.log,
+            lambda bound: observer.bound_raised(tablet_id, bound),
+            self._knobs.max_clock_offset_ms * NS_PER_MS,
+            self._flaws,
+        )
+
+    def purgeable(self, _: KeyBytes, deletion: Deletion) -> bool:
+        """Whether a deletion may be forgotten: after its grace period, and only below what is reconciled (Q8)."""
+        grace_ms = self._knobs.deletion_grace_ms
+        low_bound = LOWEST_TIME if self.bounds is None else self.bounds.low_bound
+        if "purge-unreconciled" in self._flaws:
+            over = self._ports.clock.wall_ns() // NS_PER_MS - deletion.local_time_ms >= grace_ms
+        else:
+            over = purgeable_below(deletion, low_bound, grace_ms)
+        if over:
+            self._observer.deletion_purged(self._tablet_id, taken_ns(deletion), low_bound)
+        return over
+
+    async def answer(self, store: PartitionStore, request: ReplicaRequest, calls: ReplicaCalls) -> QuorumReply:
+        """Store, read or reconcile by `calls`; an ErrorReply that is definite tells that nothing was done."""
+        if isinstance(request, StoreLogged):
+            return await self._take(store, (request.mutation,), new=True)
+        if isinstance(request, DeliverMutations):
+            return await self._take(store, request.mutations, new=False)
+        if isinstance(request, ReadSnapshot):
+            return await self._read(store, request)
+        if isinstance(request, SummarizePartition):
+            found = self.log.summary_of(request.partition, request.bound, request.detail, request.as_of)
+            return SnapshotGone() if found is None else PartitionSummary(found)
+        if isinstance(request, FetchMutations):
+            return MutationsFetched(await self._found(store, request.ids))
+        if isinstance(request, RECONCILE_REQUESTS) and self.bounds is not None:
+            return await self.bounds.answer(request, calls)
+        return OTHER_DESIGN
+
+    # ---- writes ----
+
+    async def _take(self, store: PartitionStore, mutations: Sequence[LoggedMutation], new: bool) -> QuorumReply:
+        failpoints, bounds, alone = self._ports.failpoints, self.bounds, False
+        assert bounds is not None
+        try:
+            if failpoints.armed:
+                await pass_by(failpoints, "quorum.before_store", self._tablet_id)
+            if new and not all(bounds.gate.admits(each.id) for each in mutations):
+                return BelowFence(bounds.gate.asked)
+            alone = len(mutations) == 1 and mutations[0].id not in self._coming
+            lacking = [each for each in mutations if not self._has(each.id, bounds, new)]
+            for stored in self._storing(store, lacking, bounds):
+                await asyncio.shield(stored)
+            if failpoints.armed:
+                await pass_by(failpoints, "quorum.after_store", self._tablet_id)
+        except (InvalidMutation, OtherVersion) as error:
+            return ErrorReply("INVALID", str(error), definite=True)
+        except DiskFull:
+            return ErrorReply("DISK_FULL", "the disk is full", definite=alone)
+        return Stored()
+
+    def _has(self, each: MutationId, bounds: Bounds, new: bool) -> bool:
+        """Whether it is here; of a new one that was let in the bound says nothing."""
+        return each in self.log.index or (not new and bounds.gate.known_everywhere(each))
+
+    def _storing(
+        self, store: PartitionStore, mutations: Sequence[LoggedMutation], bounds: Bounds
+    ) -> list[asyncio.Future[None]]:
+        """Mutations on their way into the log, in this very turn; each is once, whoever sends it meanwhile."""
+        coming = self._coming
+        fresh = {
+            each.id: Arrival(decode_mutation(each.mutation), each.mutation, each.id)
+            for each in mutations
+            if each.id not in coming
+        }
+        waits = dict.fromkeys(coming[each.id] for each in mutations if each.id not in fresh)
+        if fresh:
+            stored = store.begin_apply(list(fresh.values()))
+            waits[stored] = None
+            for each in fresh:
+                coming[each] = stored
+                bounds.gate.enter(each)
+            stored.add_done_callback(lambda ended: self._stored(fresh, ended, bounds))
+        return list(waits)
+
+    def _stored(self, ids: Collection[MutationId], ended: asyncio.Future[None], bounds: Bounds) -> None:
+        for each in ids:
+            del self._coming[each]
+        bounds.left(ids)
+        if not ended.cancelled():
+            ended.exception()  # whoever waits is told; if nobody does, nobody needs to know
+
+    # ---- reads ----
+
+    async def _read(self, store: PartitionStore, request: ReadSnapshot) -> QuorumReply:
+        """Rows and summary are of one moment: both are taken in one turn of the event loop."""
+        partition = request.slice.partition
+        summary, as_of = self.log.summary(partition), self.log.last
+        newer = () if request.as_of is None else self.log.newer(partition, request.as_of)
+        page = await store.read(request.slice)
+        self._observer.snapshot_read(self._tablet_id, request.slice, summary, page)
+        if self._ports.failpoints.armed:
+            await pass_by(self._ports.failpoints, "quorum.after_rows", self._tablet_id)
+        if "summary-after-data" in self._flaws:
+            summary, as_of = self.log.summary(partition), self.log.last
+        if newer is None:
+            return SnapshotGone()
+        found = await self._found(store, newer)
+        # What was forgotten since is reconciled, and can't be sent any more.
+        return SnapshotRead(page, summary, as_of, found) if len(found) == len(newer) else SnapshotGone()
+
+    async def _found(self, store: PartitionStore, ids: Sequence[MutationId]) -> tuple[LoggedMutation, ...]:
+        found = []
+        for each in ids:
+            known = self.log.index.get(each)
+            data = None if known is None else await store.find(known.place)
+            if data is not None:
+                found.append(LoggedMutation(each, data))
+        return tuple(found)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 import msgspec
 
@@ -67,6 +68,7 @@ class PartitionContents(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 NOTHING = PartitionContents()
+_key = attrgetter("key")
 
 
 def supersedes(new: QuorumCell, old: QuorumCell) -> bool:
@@ -142,7 +144,7 @@ def canonical(
 def clip_contents(contents: PartitionContents, start: KeyBytes, end: KeyBytes) -> PartitionContents:
     """The part of it that lies in a span; a deletion of the whole partition stays."""
     rows = contents.rows
-    low, high = bisect_left(rows, start, key=row_key), bisect_left(rows, end, key=row_key)
+    low, high = bisect_left(rows, start, key=_key), bisect_left(rows, end, key=_key)
     ranges = tuple(clip_ranges(contents.ranges, start, end)) if contents.ranges else ()
     return PartitionContents(contents.deletion, ranges, rows[low:high])
 
@@ -185,20 +187,22 @@ def deletion_of(cell: QuorumCell) -> Deletion:
     return Deletion(cell.timestamp, cell.local_time_ms)
 
 
-def oldest_timestamp(contents: PartitionContents) -> int | None:
-    """The lowest timestamp in it, deletions included; None where it is empty."""
-    found = [each.deletion.timestamp for each in contents.ranges]
-    if contents.deletion is not None:
-        found.append(contents.deletion.timestamp)
+def deletions_in(contents: PartitionContents) -> list[Deletion]:
+    """Every deletion in it but those of cells: of the partition, of ranges, of rows."""
+    found = [contents.deletion, *[each.deletion for each in contents.ranges], *[row.deletion for row in contents.rows]]
+    return [each for each in found if each is not None]
+
+
+def timestamps_of(contents: PartitionContents) -> list[int]:
+    """Every timestamp in it: of deletions, cells and markers."""
+    found = [each.timestamp for each in deletions_in(contents)]
     for row in contents.rows:
         found += [cell.timestamp for cell in row.cells]
         if row.marker is not None:
             found.append(row.marker)
-        if row.deletion is not None:
-            found.append(row.deletion.timestamp)
-    return min(found, default=None)
+    return found
 
 
-def row_key(row: QuorumRow) -> KeyBytes:
-    """By what rows are sorted."""
-    return row.key
+def oldest_timestamp(contents: PartitionContents) -> int | None:
+    """The lowest timestamp in it; None where it is empty."""
+    return min(timestamps_of(contents), default=None)

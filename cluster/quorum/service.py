@@ -11,12 +11,13 @@ from cluster.log.view import GroupLog
 from cluster.nodelog import node_logger
 from cluster.quorum.calls import ReplicaCalls
 from cluster.quorum.coordinator import Coordinator
-from cluster.quorum.hinting import HINTS_GROUP, Hinting
+from cluster.quorum.hints import HINTS_GROUP, Hinting
 from cluster.quorum.ids import MutationIds
-from cluster.quorum.locating import NotLocated, ReplicaLocator
+from cluster.quorum.merkle_repair import RepairAborted, RepairRange, Repairs
 from cluster.quorum.messages import (
     PageRead,
     QuorumReply,
+    QuorumRequest,
     ReadPartition,
     ReadReplica,
     RepairTable,
@@ -27,11 +28,10 @@ from cluster.quorum.messages import (
     decode_quorum_request,
     encode_quorum_reply,
 )
+from cluster.quorum.mutation_reconciliation import Reconciling
 from cluster.quorum.observer import UNOBSERVED, QuorumObserver
-from cluster.quorum.reconciling import Reconciling
-from cluster.quorum.repairing import RepairAborted, RepairRange, Repairs
 from cluster.quorum.replica import PartitionReplica
-from cluster.quorum.replica_sets import ReplicaSet, Snitch
+from cluster.quorum.replica_sets import NotLocated, ReplicaLocator, ReplicaSet, Snitch
 from cluster.wire.identity import PeerCheck, stranger
 from cluster.wire.messages import ErrorReply
 from harness.errors import UNDECODABLE
@@ -96,20 +96,22 @@ class QuorumService:
             request = decode_quorum_request(payload)
         except UNDECODABLE as error:
             return encode_quorum_reply(ErrorReply("INVALID", str(error), definite=True))
+        return encode_quorum_reply(await self._reply(peer, request))
+
+    async def _reply(self, peer: Peer, request: QuorumRequest) -> QuorumReply:
         if isinstance(request, WritePartition):
-            return encode_quorum_reply(await self._coordinator.write(request))
+            return await self._coordinator.write(request)
         if isinstance(request, ReadPartition):
-            return encode_quorum_reply(await self._coordinator.read(request))
+            return await self._coordinator.read(request)
         if isinstance(request, ReadReplica):
-            return encode_quorum_reply(await self._read_own(request))
+            return await self._read_own(request)
         if isinstance(request, RepairTable):
-            return encode_quorum_reply(await self._repair(request))
+            return await self._repair(request)
         if isinstance(request, StopRepairs):
             self._repairs.stop()
-            return encode_quorum_reply(Stored())
-        if (reason := self._check.refusal(peer)) is not None:
-            return encode_quorum_reply(stranger(reason))
-        return encode_quorum_reply(await self._own(request))
+            return Stored()
+        reason = self._check.refusal(peer)
+        return await self._own(request) if reason is None else stranger(reason)
 
     async def _own(self, request: ReplicaRequest) -> QuorumReply:
         replica = self._replicas.get(request.tablet_id)

@@ -127,6 +127,15 @@ def behind(asked: Slice, end: KeyBytes, limit: int | None) -> Slice:
     return Slice(asked.partition, spans, limit, asked.columns)
 
 
+def rest_of(asked: Slice, page: Page) -> Slice | None:
+    """What lies behind a page that has fewer live rows than the limit; None where it is all that was asked for."""
+    lack = 0 if asked.limit is None else asked.limit - live_rows(page.contents)
+    if page.end is None or lack <= 0:
+        return None
+    rest = behind(asked, page.end, lack)
+    return rest if rest.spans else None
+
+
 # ---- pages of several replicas ----
 
 

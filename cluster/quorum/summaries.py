@@ -108,7 +108,7 @@ def difference(one: Summary, other: Summary, overflow_is_equal: bool = False) ->
         return None
     cells = _SketchCells.unpacked(one.sketch)
     cells.subtract(_SketchCells.unpacked(other.sketch))
-    found = cells.take_apart()
+    found = cells.peel()
     if overflow_is_equal or _explains(found, one, other):
         return Difference(tuple(sorted(found.only_one)), tuple(sorted(found.only_other)))
     return None
@@ -141,22 +141,15 @@ def _explains(found: Difference, one: Summary, other: Summary) -> bool:
 # ---- cells ----
 
 
-@dataclass(frozen=True, slots=True)
-class _Hashed:
-    """What a sketch makes of an id's bytes: its check, and three numbers that choose its cells."""
-
-    check: int
-    positions: tuple[int, ...]
-
-
 def _of_set(encoded: bytes) -> int:
     """An id's part in the set hash."""
     return int.from_bytes(blake2b(encoded, digest_size=48).digest()[:_HASH_BYTES], "big")
 
 
-def _hashed(encoded: bytes) -> _Hashed:
+def _hashed(encoded: bytes) -> tuple[int, tuple[int, ...]]:
+    """What a sketch makes of an id's bytes: its check, and three numbers that choose its cells."""
     digest = blake2b(encoded, digest_size=48).digest()
-    return _Hashed(int.from_bytes(digest[16:24], "big"), struct.unpack_from(">QQQ", digest, 24))
+    return int.from_bytes(digest[16:24], "big"), struct.unpack_from(">QQQ", digest, 24)
 
 
 class _SketchCells:
@@ -183,12 +176,12 @@ class _SketchCells:
 
     def add(self, encoded: bytes, times: int) -> list[int]:
         """Put an id in, or (-1) take it out; the cells that changed."""
-        hashed, number = _hashed(encoded), int.from_bytes(encoded, "big")
-        touched = self._places(hashed)
+        (check, positions), number = _hashed(encoded), int.from_bytes(encoded, "big")
+        touched = self._places(positions)
         for at in touched:
             self._counts[at] += times
             self._sums[at] ^= number
-            self._checks[at] ^= hashed.check
+            self._checks[at] ^= check
         return touched
 
     def subtract(self, other: _SketchCells) -> None:
@@ -197,27 +190,27 @@ class _SketchCells:
             self._sums[at] ^= other._sums[at]
             self._checks[at] ^= other._checks[at]
 
-    def take_apart(self) -> Difference:
+    def peel(self) -> Difference:
         """Take out ids that are alone in a cell, as long as there are any; empties the cells unless they overflowed."""
         only: dict[int, dict[bytes, None]] = {1: {}, -1: {}}
         waiting = list(range(len(self._counts)))
+        # Invariant: cells hold just the ids of the difference that are not in `only`, and every cell that may hold a
+        # single one of them waits. A count of 1 or -1 proves nothing (two ids of one set and one of the other make 1
+        # too): the check does. An id is taken out once, so the loop ends.
         while waiting:
             at = waiting.pop()
             encoded = self._sums[at].to_bytes(ID_BYTES, "big")
             sign = self._counts[at]
-            if sign not in only or self._checks[at] != _hashed(encoded).check or encoded in only[sign]:
+            if sign not in only or self._checks[at] != _hashed(encoded)[0] or encoded in only[sign]:
                 continue
             only[sign][encoded] = None
             # Its other cells hold one id less, and maybe a single one by now.
             waiting += self.add(encoded, -sign)
         return Difference(*(tuple(map(decode_id, only[sign])) for sign in (1, -1)))
 
-    def _places(self, hashed: _Hashed) -> list[int]:
+    def _places(self, positions: tuple[int, ...]) -> list[int]:
         """Distinct cells, one in each third; of fewer than three cells all."""
         size = len(self._counts)
         parts = min(_POSITIONS, size)
         edges = [size * part // parts for part in range(parts + 1)]
-        return [
-            low + position % (high - low)
-            for low, high, position in zip(edges, edges[1:], hashed.positions, strict=False)
-        ]
+        return [low + at % (high - low) for low, high, at in zip(edges, edges[1:], positions, strict=False)]

@@ -35,13 +35,16 @@ class MemberSilence:
     def __init__(self, limit_ns: int, gap_ns: int) -> None:
         self._limit_ns, self._gap_ns = limit_ns, gap_ns
         self._looked_ns = 0
+        """When it was looked at last."""
         self._term = -1
+        """In which term."""
         self._since_ns: dict[str, int] = {}
+        """By member since when it is silent: its last answer, but not before the first look that counts."""
 
     def look(self, now_ns: int, term: int, contacts: Mapping[str, int]) -> tuple[str, ...]:
         """Members that are silent past the limit; `contacts` tells when each answered last, empty in doubt."""
         if term != self._term or now_ns - self._looked_ns > self._gap_ns:
-            self._since_ns = {}
+            self._since_ns = {}  # Another term, or this node paused itself: silence may have been its own.
         self._looked_ns, self._term = now_ns, term
         known = self._since_ns
         self._since_ns = {name: max(known.get(name, now_ns), at_ns) for name, at_ns in contacts.items()}
@@ -76,7 +79,7 @@ class Evictions:
         self._alarm.set(self._clock.monotonic_ns() + self._interval_ns)
 
     async def close(self) -> None:
-        """Stop."""
+        """Look no more, and break off what is under way."""
         self._alarm.cancel()
         tasks = list(self._busy.values())
         for task in tasks:

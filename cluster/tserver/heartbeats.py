@@ -1,17 +1,63 @@
-"""Heartbeats of a tablet server to every master (M3), with full or incremental, edge-triggered tablet reports (M4)."""
+"""Heartbeats of a tablet server to every master (M3), with full or incremental, edge-triggered tablet reports (M4).
+
+Beside them who the masters are, as they last said.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
 
+import msgspec
+
 from cluster.alarm import Alarm
 from cluster.config import NodeConfig
+from cluster.log.envelope import CorruptLog, read_twice, twice
 from cluster.nodelog import node_logger
-from cluster.tserver.masters import KnownMasters, load, save
 from cluster.wire.messages import Heartbeat, HeartbeatReply, Replica, TabletReport, decode_reply, encode, encode_reports
-from harness.ports.api import CallLost, Clock, DiskFull, Ports, Refused, Unreachable
+from harness.ports.api import CallLost, Clock, Disk, DiskFull, Ports, Refused, Unreachable
 from harness.ports.failpoints import InjectedFailure, pass_by
+
+# ---- who the masters are ----
+# The configuration that the node is started with may be older than what masters said last: they come and go while the
+# cluster runs (G1, M12).
+
+
+MASTERS_FILE = "masters"
+
+_MASTERS_KIND = 19
+
+
+class KnownMasters(msgspec.Struct, frozen=True, array_like=True):
+    """The members of the masters' group in the configuration that was set at `index`, 0 for the file's."""
+
+    index: int
+    masters: tuple[Replica, ...]
+
+
+_decode = msgspec.msgpack.Decoder(KnownMasters).decode
+
+
+async def save_masters(disk: Disk, known: KnownMasters) -> None:
+    """Make them durable; raises DiskFull."""
+    await disk.write_atomic(MASTERS_FILE, twice(_MASTERS_KIND, encode(known)))
+
+
+async def load_masters(disk: Disk) -> KnownMasters | None:
+    """What was saved last; None if nothing was, or it is damaged: then those that the node was started with must do.
+
+    Raises OtherVersion.
+    """
+    if MASTERS_FILE not in disk.list(MASTERS_FILE):
+        return None
+    try:
+        return _decode(await read_twice(disk, MASTERS_FILE, _MASTERS_KIND))
+    except CorruptLog:
+        return None
+
+
+# ---- heartbeats ----
+
 
 _MS = 1_000_000
 _SOON_NS = 20 * _MS
@@ -26,12 +72,19 @@ class MasterLink:
 
     def __init__(self, flaws: Collection[str] = ()) -> None:
         self._heeds_new_leaders = "no-full-report" not in flaws
+        """Whether a leader that is new gets a full report."""
         self._changed: dict[str, None] = {}
+        """Tablets to be reported next."""
         self._sent: dict[str, None] = {}
+        """Tablets that the last heartbeat reported: to be said again if it is lost."""
         self._leader_term: int | None = None
+        """The term in which this master last said that it leads; None where it said that it does not."""
         self._full = True
+        """Whether the next report is to be full; at first it is."""
         self._sent_full = False
+        """Whether the last one was."""
         self._sequence = 0
+        """The number of the last heartbeat; rises by one."""
 
     @property
     def has_news(self) -> bool:
@@ -50,7 +103,7 @@ class MasterLink:
         return self._sequence, self._full, tuple(self._sent)
 
     def lost(self) -> None:
-        """It was not answered: what it said has to be said again."""
+        """The heartbeat was not answered: what it said has to be said again."""
         self._changed = self._sent | self._changed
 
     def answered(self, reply: HeartbeatReply) -> None:
@@ -87,14 +140,19 @@ class HeartbeatSender:
         self._interval_ns = config.knobs.tserver_heartbeat_ms * _MS
         self._log = node_logger(config.node_id)
         self._lines: dict[str, _Line] = {}
+        """By node id one for each master that is known."""
         self._known = KnownMasters(0, config.masters)
+        """The masters as they were named by the highest index so far."""
         self._saving: asyncio.Task[None] | None = None
+        """Makes them durable; one at a time."""
         self._follows_leader = "heartbeat-leader-only" in config.flaws
+        """Whether only one master hears of this server."""
         self._followed = next((master.node_id for master in config.masters), "")
+        """That master."""
 
     async def recover(self) -> None:
         """Go back to the masters that were learnt last (G1); before `start`."""
-        self._known = await load(self._ports.disk) or self._known
+        self._known = await load_masters(self._ports.disk) or self._known
 
     def start(self) -> None:
         """Begin, with a full report to each master."""
@@ -108,7 +166,7 @@ class HeartbeatSender:
             line.alarm.set_earlier(soon_ns)
 
     async def close(self) -> None:
-        """Stop."""
+        """Send no more, and break off what is under way."""
         tasks = [task for line in self._lines.values() if (task := line.task) is not None]
         tasks += [] if self._saving is None else [self._saving]
         for line in self._lines.values():
@@ -132,10 +190,10 @@ class HeartbeatSender:
     def _wake(self, node_id: str) -> None:
         line = self._lines[node_id]
         line.alarm.set(self._ports.clock.monotonic_ns() + self._interval_ns)
-        if self._is_told(node_id) and (line.task is None or line.task.done()):
+        if self._is_addressed(node_id) and (line.task is None or line.task.done()):
             line.task = asyncio.create_task(self._beat(line), name=f"heartbeat.{node_id}")
 
-    def _is_told(self, node_id: str) -> bool:
+    def _is_addressed(self, node_id: str) -> bool:
         """Every master hears that this server lives, so that whoever leads next knows it (M3, KUDU-1358)."""
         return not self._follows_leader or self._followed == node_id
 
@@ -168,7 +226,7 @@ class HeartbeatSender:
         while saved != self._known:
             saved = self._known
             try:
-                await save(self._ports.disk, saved)
+                await save_masters(self._ports.disk, saved)
             except DiskFull:
                 return  # Whatever start comes before the next change begins with those it knew.
 

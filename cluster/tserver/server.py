@@ -22,15 +22,15 @@ from cluster.ranges.lease import NodeLeaseEnds
 from cluster.store.node_clock import ClockFenced, NodeClock
 from cluster.tserver import metadata
 from cluster.tserver.evictions import Evictions
-from cluster.tserver.failed import FAILED, QUARANTINED, FailedReplica, unreadable_report
 from cluster.tserver.heartbeats import HeartbeatSender
-from cluster.tserver.metadata import TabletMeta, Tombstone
-from cluster.tserver.strategy import STRATEGIES, Host, Strategy
-from cluster.tserver.tombstones import keeps, stays_away
+from cluster.tserver.metadata import TabletMeta, Tombstone, keeps, stays_away
+from cluster.tserver.strategy import STRATEGIES, FailedReplica, Host, Strategy, unreadable_report
 from cluster.wire.admission import OVERLOADED, Admission, malformed
 from cluster.wire.clocked import ClockProbes
 from cluster.wire.identity import stranger
 from cluster.wire.messages import (
+    FAILED,
+    QUARANTINED,
     AlterTablet,
     ArmFailpoint,
     ChangeReplicas,
@@ -85,17 +85,25 @@ class TabletServer:
         self.on_notify = self._streams.receive
         self._admission = Admission(config.knobs.max_requests)
         self._replicas: dict[str, Strategy] = {}
+        """By tablet id what is hosted here, failed replicas too."""
         self._host = Host(ports, config.knobs, clock, observer, frozenset(config.flaws))
         self._closing: dict[asyncio.Task[None], None] = {}
+        """Replicas that failed and are being closed."""
         self._deleted: dict[str, None] = {}
+        """Tablets that were deleted here for good: their ids are never used again."""
         self._tombstones: dict[str, Tombstone] = {}
+        """What is left of replicas that their groups removed; kept where such a replica has come back."""
         self._unreadable: dict[str, str] = {}
+        """Tablets whose own record is damaged, with what is wrong; none of them is in `_replicas`."""
         self._changing: dict[str, asyncio.Lock] = {}
+        """By tablet id, held while it is created or deleted."""
         self._heartbeats = HeartbeatSender(ports, config, self._reports)
         self._evictions = Evictions(ports, config.knobs.replica_dead_ms, lambda: self._replicas)
         self._quorum = QuorumService(ports, config, self._replicas, self._streams.check, observer)
         self._node_log: NodeLog | None = None
+        """The log that all replicas here share; None before `start`."""
         self._serving = False
+        """Whether requests are answered: between `start` and `close`."""
 
     async def start(self) -> None:
         """Recover every tablet from disk, then report to the masters; raises OSError, OtherVersion."""
@@ -160,13 +168,7 @@ class TabletServer:
         """Of tables that are written and read at levels, which any tablet server coordinates (Q1)."""
         if not self._serving:
             return _fault("SHUTTING_DOWN", "this tablet server is not serving")
-        if self._admission.full:
-            return OVERLOADED
-        self._admission.in_flight += 1
-        try:
-            return await self._quorum.answer(peer, payload)
-        finally:
-            self._admission.in_flight -= 1
+        return OVERLOADED if self._admission.full else await self._admission.carry(self._quorum.answer(peer, payload))
 
     def _deliver(self, group: str, messages: tuple[Message, ...]) -> None:
         """Raft messages for tablets that are not here are dropped."""
@@ -202,33 +204,23 @@ class TabletServer:
             if (reason := self._streams.check.refusal(peer)) is not None:
                 return encode(stranger(reason))
             if isinstance(request, AlterTablet):
-                return await self._alter(request)
+                return await self._ask_replica(request.tablet_id, request)
             if not metadata.is_tablet_id(request.tablet_id):
                 return _fault("INVALID", f"{request.tablet_id[:80]!r} is no tablet's id")
             async with self._changing.setdefault(request.tablet_id, asyncio.Lock()):
                 return await self._create_or_delete(request)
-        if isinstance(request, ChangeReplicas):
-            return await self._change_replicas(request)
-        if isinstance(request, TransferLeadership):
-            return await self._transfer(request)
+        if isinstance(request, ChangeReplicas | TransferLeadership):
+            return await self._ask_replica(request.group, request)
         return _fault("INVALID", f"tablet servers do not answer {type(request).__name__}")
 
-    async def _alter(self, request: AlterTablet) -> bytes:
-        replica = self._replicas.get(request.tablet_id)
+    async def _ask_replica(self, tablet_id: str, request: AlterTablet | ChangeReplicas | TransferLeadership) -> bytes:
+        replica = self._replicas.get(tablet_id)
         if replica is None:
-            return _fault("NOT_FOUND", f"no tablet {request.tablet_id} here")
-        return encode(await replica.alter_schema(request))
-
-    async def _transfer(self, request: TransferLeadership) -> bytes:
-        replica = self._replicas.get(request.group)
-        if replica is None:
-            return _fault("NOT_FOUND", f"no tablet {request.group} here")
-        return encode(await replica.transfer_leadership(request))
-
-    async def _change_replicas(self, request: ChangeReplicas) -> bytes:
-        replica = self._replicas.get(request.group)
-        if replica is None:
-            return _fault("NOT_FOUND", f"no tablet {request.group} here")
+            return _fault("NOT_FOUND", f"no tablet {tablet_id} here")
+        if isinstance(request, AlterTablet):
+            return encode(await replica.alter_schema(request))
+        if isinstance(request, TransferLeadership):
+            return encode(await replica.transfer_leadership(request))
         if request.change is ChangeKind.ADD_LEARNER and replica.leads:
             problem = await self._create_learner(replica, request)
             if problem is not None:

@@ -1,4 +1,8 @@
-"""A table's replication design as a strategy behind the tablet server (G4), and the designs that there are."""
+"""A table's replication design as a strategy behind the tablet server (G4), and the designs that there are.
+
+Beside them what stands in the place of a replica that must not run: its data is damaged, or its state machine or Raft
+core failed (G7).
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,12 @@ from cluster.groups.spec import OnFailure, Transport
 from cluster.knobs import Knobs
 from cluster.log.view import GroupLog
 from cluster.observer import Observer
-from cluster.quorum.legacy_replica import LegacyReplica
-from cluster.quorum.logged_replica import LoggedReplica
-from cluster.quorum.replica import PartitionReplica
+from cluster.quorum.replica import Leaderless, LegacyReplica, LoggedReplica, PartitionReplica
 from cluster.raft.types import Configuration, Member, Message
 from cluster.ranges.replica import RangeReplica
 from cluster.store.node_clock import NodeClock
 from cluster.wire.messages import (
+    QUARANTINED,
     AlterTablet,
     ChangeReplicas,
     ConfigurationReply,
@@ -60,7 +63,7 @@ class Strategy(Protocol):
         """Take a schema up, as the leader master asks until it is reported; idempotent (M5)."""
 
     def status(self) -> GroupState | None:
-        """This replica's own view of its peers, once it is open."""
+        """The replica's own view of its peers, once it is open."""
 
     def report(self) -> TabletReport:
         """What masters are told of this replica."""
@@ -69,7 +72,7 @@ class Strategy(Protocol):
         """The last that this replica knows to be committed, and the last in its log; empty where there is none."""
 
     def contacts(self) -> tuple[int, Mapping[str, int]]:
-        """Its term, and when (ns of the monotonic clock) each other member answered it last; of a leader that holds its
+        """The term, and when (ns of the monotonic clock) each other member answered it last; of a leader that holds its
         lease, else nobody."""
 
     def voters(self) -> tuple[Member, ...]:
@@ -115,3 +118,51 @@ def _logged(host: Host, created: CreateTablet) -> Strategy:
 
 STRATEGIES: dict[str, MakeReplica] = {"raft": _ranges, "legacy": _legacy, "logged": _logged}
 """Who makes the replicas of each design."""
+
+
+# ---- failed replicas (G7) ----
+
+
+class FailedReplica(Leaderless):
+    """A tablet's place on this server after its replica failed; `state` is FAILED or QUARANTINED.
+
+    It is reported and asked like any other replica, and takes part in nothing: it never votes, acknowledges or serves.
+    The node and its other replicas go on.
+    """
+
+    def __init__(self, created: CreateTablet, state: str, reason: str) -> None:
+        super().__init__(created)
+        self.state, self.reason = state, reason
+
+    async def open(
+        self, transport: Transport, log: GroupLog, on_change: Callable[[], None], on_failure: OnFailure
+    ) -> None:
+        """Nothing is opened: what is damaged stays closed."""
+
+    async def close(self) -> None:
+        """Nothing runs that would have to end."""
+
+    def report(self) -> TabletReport:
+        """What masters are told: its state, and the configuration that it was to be added to."""
+        return self.bare_report(self.state, awaits_index=self.created.awaits_index)
+
+    def status(self) -> GroupState | None:
+        """What the node's status says: the role tells what it is."""
+        return self.bare_status(self.state.lower())
+
+    def members(self) -> tuple[Member, ...]:
+        """Nobody: what it knew can't be relied on."""
+        return ()
+
+    async def alter_schema(self, request: AlterTablet) -> DoneReply | ErrorReply:
+        """No schema is taken up any more: a refusal."""
+        return self.refusal(request)
+
+    def refusal(self, request: object) -> ErrorReply:
+        """The answer to everything: another replica may serve it."""
+        return ErrorReply("NOT_THE_LEADER", f"this replica is {self.state}: {self.reason}", definite=True)
+
+
+def unreadable_report(tablet_id: str) -> TabletReport:
+    """What masters are told of a replica whose own record is damaged, so that they have it replaced (M11)."""
+    return TabletReport(tablet_id, "", QUARANTINED, 0, None, (), (), 0, 0)

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from cluster.deploy.database_sim import SimDatabase
-from cluster.deploy.drawn_knobs import draw_knobs
 from cluster.deploy.layout import Layout
 from cluster.deploy.readiness import leaders
 from harness.errors import DefiniteError, IndefiniteError
@@ -18,6 +17,7 @@ from harness.ports.sim.link import LinkOptions
 from harness.ports.sim.world import World
 from harness.ports.sim.worlds import PHYSICAL_KEYS, draw_values, physical_world
 from harness.protocols import Client
+from tests.support.knobs import draw_knobs
 
 FLAKY = LinkOptions(duplication=0.05, reorder=0.05, slow=0.02)
 """What every network may do to one-way messages, and slow replies; calls are never lost without a fault."""

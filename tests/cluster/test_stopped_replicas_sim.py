@@ -8,8 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from cluster.deploy.database_sim import SimDatabase
-from cluster.invariants.reports import Reports
-from cluster.invariants.watch import NO_PANIC
+from cluster.invariants.watch import NO_PANIC, Reports
 from cluster.ranges.tablet import TabletMachine
 from harness.ports.sim.world import World
 from harness.protocols import Breach

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from cluster.client.client import ClusterClient
-from cluster.invariants.states import WRITTEN_STATE
-from cluster.ranges.lease_record import RenewLease
+from cluster.invariants.raft import WRITTEN_STATE
+from cluster.ranges.lease import RenewLease
 from cluster.ranges.tablet import TabletMachine, decode_command
 from cluster.wire.operating import LeadershipReply, TransferLeadership
 from harness.cell_address import CellAddress

@@ -9,7 +9,6 @@ from fake_cluster import FakeDatabase, FakeEnvironment
 
 from assay.worlds import draw_world
 from cluster.deploy.database_sim import SimDatabase
-from cluster.deploy.drawn_knobs import draw_knobs
 from cluster.knobs import Knobs
 from harness.env.sim import SimEnvironment
 from harness.ports.sim.world import World
@@ -22,6 +21,7 @@ from nemesis.registry import FAMILIES
 from nemesis.scene import Scene
 from nemesis.stage import Offer, Stage
 from nemesis.view import Leader, View
+from tests.support.knobs import draw_knobs
 
 ATTEMPTS = 24
 

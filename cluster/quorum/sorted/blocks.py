@@ -9,7 +9,7 @@ the partitions, and the lowest timestamp in the file. Blocks and footer are reco
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -18,7 +18,40 @@ from cluster.log.envelope import CorruptLog, frame, unframe
 from cluster.log.frames import OtherVersion
 from cluster.quorum.keys import ABOVE, LOWEST_KEY, KeyBytes, place_of, token_of
 from cluster.quorum.rows import PartitionContents, clip_contents, join_contents, oldest_timestamp
-from cluster.quorum.sorted.filters import make_filter
+
+# ---- filters ----
+# Which partitions a file may hold: a Bloom filter over their tokens.
+
+
+_BITS_EACH = 10
+_PROBES = 6
+"""About one false "maybe" in a hundred."""
+
+_HALF = (1 << 32) - 1
+
+
+def make_filter(tokens: Sequence[int]) -> bytes:
+    """A filter that holds these tokens."""
+    bits = bytearray(max(8, len(tokens) * _BITS_EACH // 8 + 1))
+    for token in tokens:
+        for probe in _probes(token, 8 * len(bits)):
+            bits[probe >> 3] |= 1 << (probe & 7)
+    return bytes(bits)
+
+
+def may_hold(bits: bytes, token: int) -> bool:
+    """False only if the token was not put in."""
+    return all(bits[probe >> 3] >> (probe & 7) & 1 for probe in _probes(token, 8 * len(bits)))
+
+
+def _probes(token: int, size: int) -> Iterator[int]:
+    """Two halves of the token make all probes (Kirsch and Mitzenmacher 2006): tokens are hashes already."""
+    first, step = token & _HALF, token >> 32 | 1
+    return ((first + number * step) % size for number in range(_PROBES))
+
+
+# ---- blocks ----
+
 
 SORTED_FORMAT = 1
 
@@ -122,14 +155,23 @@ class BlockPacker:
 
     def __init__(self, block_bytes: int, chunk_bytes: int) -> None:
         self._limit, self._chunk_limit = block_bytes, chunk_bytes
+        """Bytes of a block, and of a chunk; both about."""
         self._waiting: tuple[Chunk, int] | None = None
+        """The last chunk and its size: the next one may be joined to it."""
         self._block: list[Chunk] = []
+        """The chunks of the block that is open; its entry comes when it is closed."""
         self._block_bytes = 0
+        """Their size."""
         self._entries: list[BlockEntry] = []
+        """One for each block that is closed, in order."""
         self._tokens: list[int] = []
+        """Tokens of the partitions so far, one each."""
         self._last = LOWEST_KEY
+        """The last partition, where there is any token."""
         self._oldest: int | None = None
+        """The lowest timestamp so far."""
         self.size = 0
+        """Bytes of all blocks that are closed: where the next one begins."""
 
     def add(self, chunk: Chunk) -> Iterator[bytes]:
         """Take the next chunk; the blocks that are complete now."""

@@ -16,7 +16,7 @@ from cluster.quorum.rows import without_deletions
 from cluster.quorum.sorted.blocks import Chunk, Place
 from cluster.quorum.sorted.files import FileCursor, FileWriter, SortedFile
 from cluster.quorum.sorted.live import SortedOptions
-from cluster.quorum.sorted.merging import MergedCursor, Turns
+from cluster.quorum.sorted.reading import MergedCursor, Turns
 from harness.ports.api import Clock
 
 _SIMILAR = 1.5
@@ -31,6 +31,7 @@ HIGHEST_PLACE: Place = (b"\xff" * 9, LOWEST_KEY)
 
 def choose_inputs(files: Sequence[SortedFile], options: SortedOptions) -> tuple[SortedFile, ...]:
     """Files to be merged now, of the smallest tier that has enough; empty if none has."""
+    # Invariant: the files of `tier` rise in size and are similar to its first; all smaller tiers had too few files.
     tier: list[SortedFile] = []
     for file in sorted(files, key=lambda file: (file.ref.size, file.ref.path)):
         if tier and file.ref.size > max(tier[0].ref.size * _SIMILAR, _SMALL_BYTES):

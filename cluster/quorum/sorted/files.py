@@ -1,4 +1,4 @@
-"""Sorted files on the disk: written once, whole, and read block by block.
+"""Sorted files on the disk: written once, whole, and read block by block; and mutations set aside beside them.
 
 A file is of no account until the manifest names it, and it is named only when it is durable (`live.py`). So a crash
 leaves no half file in use, and a file that is in use and doesn't check was damaged (G7).
@@ -7,13 +7,15 @@ leaves no half file in use, and a file that is in use and doesn't check was dama
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 import msgspec
 
-from cluster.log.envelope import CorruptLog
+from cluster.log.envelope import CorruptLog, frame, unframe
 from cluster.log.paced import PacedFile
-from cluster.quorum.keys import place_of, token_at
+from cluster.quorum.ids import MutationId
+from cluster.quorum.keys import KeyBytes, place_of, token_at
 from cluster.quorum.partition_store import StoreStats
 from cluster.quorum.sorted.blocks import (
     BlockPacker,
@@ -22,15 +24,17 @@ from cluster.quorum.sorted.blocks import (
     PackedChunk,
     Place,
     ending,
+    may_hold,
     read_block,
     read_footer,
     unpack,
 )
-from cluster.quorum.sorted.filters import may_hold
 from harness.ports.api import Disk
 
+T = TypeVar("T")
+
 _WRITE_BYTES = 1 << 18
-"""Blocks are written to the disk so many bytes at a time."""
+"""How many bytes of blocks are written to the disk at a time."""
 
 
 class FileRef(msgspec.Struct, frozen=True, array_like=True):
@@ -71,16 +75,12 @@ class SortedFile:
     async def read(self, number: int) -> list[PackedChunk]:
         """The chunks of a block; raises CorruptLog."""
         entry = self.footer.blocks[number]
-        data = await read_part(self._disk, self.ref.path, entry.offset, entry.length)
-        self._stats.read_bytes += len(data)
-        try:
-            return read_block(data)
-        except (CorruptLog, msgspec.MsgspecError) as error:
-            raise CorruptLog(f"{self.ref.path}: the block at {entry.offset}: {error}") from error
+        part = (self.ref.path, entry.offset, entry.length)
+        return await _read_checked(self._disk, part, self._stats, read_block, f"the block at {entry.offset}")
 
 
 class FileCursor:
-    """Goes through a file's chunks from `low` to `high` (`cluster.quorum.sorted.merging.Cursor`)."""
+    """Goes through a file's chunks from `low` to `high` (`cluster.quorum.sorted.reading.Cursor`)."""
 
     def __init__(self, file: SortedFile, low: Place, high: Place) -> None:
         self._file, self._low, self._high = file, low, high
@@ -154,17 +154,110 @@ class FileWriter:
 
 async def open_file(disk: Disk, ref: FileRef, stats: StoreStats) -> SortedFile:
     """A file that the manifest names; raises CorruptLog, OtherVersion."""
-    data = await read_part(disk, ref.path, ref.footer_at, ref.size - ref.footer_at)
-    stats.read_bytes += len(data)
-    try:
-        return SortedFile(disk, ref, read_footer(data), stats)
-    except (CorruptLog, msgspec.MsgspecError) as error:
-        raise CorruptLog(f"{ref.path}: the footer: {error}") from error
+    part = (ref.path, ref.footer_at, ref.size - ref.footer_at)
+    return SortedFile(disk, ref, await _read_checked(disk, part, stats, read_footer, "the footer"), stats)
 
 
-async def read_part(disk: Disk, path: str, offset: int, length: int) -> bytes:
-    """Bytes of a file that must be there; raises CorruptLog."""
+async def _read_checked(
+    disk: Disk, part: tuple[str, int, int], stats: StoreStats, decode: Callable[[bytes], T], what: str
+) -> T:
+    """What is at a path, an offset and a length of a file that must be there; raises CorruptLog, OtherVersion."""
+    path = part[0]
     try:
-        return await disk.read_at(path, offset, length)
+        data = await disk.read_at(*part)
     except FileNotFoundError as error:
         raise CorruptLog(f"{path}: the file is missing") from error
+    stats.read_bytes += len(data)
+    try:
+        return decode(data)
+    except (CorruptLog, msgspec.MsgspecError) as error:
+        raise CorruptLog(f"{path}: {what}: {error}") from error
+
+
+# ---- mutations set aside ----
+# The log is the preferred source of a mutation. Where some stay unreconciled for long, as while a replica is away, the
+# log would grow without end; so what the ledger still needs of it is written once to a file of its own, with the ids
+# (Q3). Such an *aside* goes when every id in it lies below the low bound. Its index is read when the store is opened,
+# the mutations one by one as they are asked for.
+
+
+_MUTATION, _INDEX = 14, 15
+
+
+class AsideRef(msgspec.Struct, frozen=True, array_like=True):
+    """A file as the manifest names it: its index lies from `index_at` to `size`, and all its ids below `above`."""
+
+    path: str
+    size: int
+    index_at: int
+    above: int
+
+
+class SetAside(msgspec.Struct, frozen=True, array_like=True):
+    """A mutation in such a file: its number in the log, its id and partition, and where its record lies."""
+
+    number: int
+    id: MutationId
+    partition: KeyBytes
+    offset: int
+    length: int
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[SetAside]).decode
+
+
+class Aside:
+    """One file that is in use."""
+
+    def __init__(self, disk: Disk, ref: AsideRef, entries: Iterable[SetAside], stats: StoreStats) -> None:
+        self._disk, self.ref, self._stats = disk, ref, stats
+        self._entries = {each.number: each for each in entries}
+
+    def __iter__(self) -> Iterator[SetAside]:
+        return iter(self._entries.values())
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._entries
+
+    async def read(self, number: int) -> bytes:
+        """The mutation, encoded; raises CorruptLog."""
+        entry = self._entries[number]
+        part = (self.ref.path, entry.offset, entry.length)
+        what = f"the mutation at {entry.offset}"
+        return await _read_checked(self._disk, part, self._stats, lambda data: unframe(_MUTATION, data), what)
+
+
+async def write_aside(
+    paced: PacedFile,
+    disk: Disk,
+    mutations: Iterable[tuple[int, MutationId, KeyBytes, bytes]],
+    stats: StoreStats,
+) -> Aside | None:
+    """Write mutations, which come by number; the file, durable. None, and nothing on the disk, if there are none."""
+    entries: list[SetAside] = []
+    waiting: list[bytes] = []
+    at = size = 0
+    for number, each, partition, encoded in mutations:
+        record = frame(_MUTATION, encoded)
+        entries.append(SetAside(number, each, partition, at, len(record)))
+        waiting.append(record)
+        at, size = at + len(record), size + len(record)
+        if size >= _WRITE_BYTES:
+            await paced.append(b"".join(waiting))
+            waiting, size = [], 0
+    if not entries:
+        return None
+    index = frame(_INDEX, _encode(entries))
+    await paced.append(b"".join([*waiting, index]))
+    await paced.sync()
+    stats.written_bytes += at + len(index)
+    above = 1 + max(each.id.time for each in entries)
+    return Aside(disk, AsideRef(paced.path, at + len(index), at, above), entries, stats)
+
+
+async def open_aside(disk: Disk, ref: AsideRef, stats: StoreStats) -> Aside:
+    """A file that the manifest names; raises CorruptLog."""
+    part = (ref.path, ref.index_at, ref.size - ref.index_at)
+    entries = await _read_checked(disk, part, stats, lambda data: _decode(unframe(_INDEX, data)), "the index")
+    return Aside(disk, ref, entries, stats)

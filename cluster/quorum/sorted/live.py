@@ -20,9 +20,17 @@ from cluster.log.paced import Pace, PacedFile, until_space
 from cluster.quorum.ids import MutationId
 from cluster.quorum.keys import KeyBytes
 from cluster.quorum.partition_store import StoreStats
-from cluster.quorum.sorted.asides import Aside, AsideRef, open_aside, write_aside
 from cluster.quorum.sorted.blocks import SORTED_FORMAT, BlockPacker
-from cluster.quorum.sorted.files import FileRef, FileWriter, SortedFile, open_file
+from cluster.quorum.sorted.files import (
+    Aside,
+    AsideRef,
+    FileRef,
+    FileWriter,
+    SortedFile,
+    open_aside,
+    open_file,
+    write_aside,
+)
 from harness.ports.api import Ports
 
 _MANIFEST_KIND = 13
@@ -74,12 +82,19 @@ class LiveFiles:
         self._disk, self._clock, self._prefix, self._pace, self.stats = ports.disk, ports.clock, prefix, pace, stats
         self._incarnation, self._spawn = ports.incarnation, spawn
         self._made = 0
+        """Files that this life of the node has begun: their names are never used twice."""
         self._pins: dict[str, int] = {}
+        """By path how many read a file; no entry is 0."""
         self._obsolete: dict[str, None] = {}
+        """Files that the manifest names no more and that somebody reads."""
         self._turn = asyncio.Lock()
+        """Held while the manifest is replaced."""
         self.files: tuple[SortedFile, ...] = ()
+        """What the durable manifest names."""
         self.asides: tuple[Aside, ...] = ()
+        """What it names of mutations that were set aside."""
         self.flushed = 0
+        """The number of the last mutation that is in `files`; only rises."""
 
     async def open(self, leftovers: bool) -> None:
         """Open what the manifest names and remove everything else, or all of it if it is `leftovers` of another life.

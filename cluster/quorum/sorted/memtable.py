@@ -16,19 +16,25 @@ from cluster.quorum.rows import QuorumRow, canonical, merge_rows, oldest_timesta
 from cluster.quorum.sorted.blocks import Chunk, Place
 
 _CHUNK_ROWS = 256
-"""Rows are handed out so many at a time: no turn of the event loop is long because of a large partition."""
+"""How many rows are handed out at a time: no turn of the event loop is long because of a large partition."""
 
 
 @dataclass(slots=True)
 class _Held:
-    """One partition. Ranges are a canonical list; what they cover is left in the rows until it is read."""
+    """What is held of one partition."""
 
     partition: KeyBytes
+    """Its key."""
     deletion: Deletion | None = None
+    """The latest deletion of the whole partition, if there is one."""
     ranges: list[RangeDeletion] = field(default_factory=list)
+    """A canonical list; what they cover is left in the rows until it is read."""
     keys: list[KeyBytes] = field(default_factory=list)
+    """Keys of rows, rising."""
     rows: list[QuorumRow] = field(default_factory=list)
+    """The row of each key, side by side with `keys`."""
     oldest: int | None = None
+    """The lowest timestamp that was ever written here."""
 
 
 class Memtable:
@@ -118,7 +124,7 @@ class HeldSnapshot:
 
 
 class MemoryCursor:
-    """Goes through a memtable from `low` to `high` (`cluster.quorum.sorted.merging.Cursor`).
+    """Goes through a memtable from `low` to `high` (`cluster.quorum.sorted.reading.Cursor`).
 
     Each partition is shown as it is when the cursor comes to it, the first as it is when the cursor is made.
     """

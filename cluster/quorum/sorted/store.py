@@ -12,38 +12,89 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from cluster.knobs import Knobs
 from cluster.log.envelope import CorruptLog
 from cluster.log.paced import Pace
 from cluster.log.snapshots import files_prefix
 from cluster.log.view import GroupLog, Quarantined
-from cluster.quorum.ids import MutationId
+from cluster.quorum.ids import ID_BYTES, MutationId, decode_id, encode_id
 from cluster.quorum.journal import Journal, JournalFull
 from cluster.quorum.keys import LOWEST_KEY, TOKENS, KeyBytes, place_of
-from cluster.quorum.mutation import PartitionMutation, decode_mutation, encode_mutation, partition_in
-from cluster.quorum.partition_store import Arrival, Purgeable, StoreStats, keep_all
+from cluster.quorum.mutation import QUORUM_FORMAT, PartitionMutation, decode_mutation, encode_mutation, partition_in
+from cluster.quorum.partition_store import Arrival, Ledger, Purgeable, StoreStats, keep_all
 from cluster.quorum.rows import oldest_timestamp
 from cluster.quorum.slices import Page, Slice
-from cluster.quorum.sorted.asides import SetAside
 from cluster.quorum.sorted.blocks import Place
 from cluster.quorum.sorted.compaction import HIGHEST_PLACE, LOWEST_PLACE, Forgetting, choose_inputs, compact
-from cluster.quorum.sorted.files import SortedFile
+from cluster.quorum.sorted.files import SetAside, SortedFile
 from cluster.quorum.sorted.live import LiveFiles, SortedOptions
 from cluster.quorum.sorted.memtable import MemoryCursor, Memtable
-from cluster.quorum.sorted.merging import Turns
-from cluster.quorum.sorted.reading import SliceRead, TokenScan
-from cluster.quorum.sorted.records import (
-    Ledger,
-    MutationRecord,
-    NoteRecord,
-    decode_record,
-    encode_record,
-    mutation_in,
-    note_in,
-)
+from cluster.quorum.sorted.reading import SliceRead, TokenScan, Turns
 from harness.ports.api import DiskFull, Ports
+
+# ---- records in the log ----
+# The first byte of a record tells what it is. A mutation without an id stands as it is encoded, and begins with its
+# own format.
+
+
+_NAMED, _NOTE = b"\x80", b"\x81"
+_PLAIN = bytes((QUORUM_FORMAT,))
+
+
+@dataclass(frozen=True, slots=True)
+class MutationRecord:
+    """A mutation, encoded, and its id if it has one."""
+
+    id: MutationId | None
+    mutation: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class NoteRecord:
+    """What the store's owner keeps beside the mutations; it replaces the note before."""
+
+    note: bytes
+
+
+StoreRecord: TypeAlias = MutationRecord | NoteRecord
+
+
+def encode_record(record: StoreRecord) -> bytes:
+    """For the log; raises ValueError where an id can't be encoded."""
+    if isinstance(record, NoteRecord):
+        return _NOTE + record.note
+    return record.mutation if record.id is None else _NAMED + encode_id(record.id) + record.mutation
+
+
+def decode_record(data: bytes) -> StoreRecord:
+    """What `encode_record` made bytes of; raises CorruptLog."""
+    kind = data[:1]
+    if kind == _NOTE:
+        return NoteRecord(data[1:])
+    if kind == _NAMED and len(data) > ID_BYTES:
+        return MutationRecord(decode_id(data[1 : 1 + ID_BYTES]), data[1 + ID_BYTES :])
+    if kind == _PLAIN:
+        return MutationRecord(None, data)
+    raise CorruptLog(f"the log holds a record that begins with {kind.hex() or 'nothing'}")
+
+
+def note_in(data: bytes) -> bytes | None:
+    """The note of an encoded record that is one."""
+    return data[1:] if data[:1] == _NOTE else None
+
+
+def mutation_in(data: bytes) -> bytes | None:
+    """The mutation of an encoded record that is one."""
+    kind = data[:1]
+    if kind == _NAMED:
+        return data[1 + ID_BYTES :]
+    return data if kind == _PLAIN else None
+
+
+# ---- the store ----
+
 
 T = TypeVar("T")
 
@@ -52,12 +103,12 @@ _COMING_BYTES = 1 << 18
 _FULL_TABLES = 2
 """Full memtables that wait to be flushed; with more, writes wait."""
 _LOG_TABLES = 4
-"""What is not reconciled may hold back so many memtables' worth of the log."""
+"""How many memtables' worth of the log may be held back by what is not reconciled."""
 _REPLAY_TURN = 256
 """Mutations merged in one turn at a restart."""
 
 MOST_NOTES = 256
-"""After so many notes what is in memory is flushed, however little it is."""
+"""After how many notes what is in memory is flushed, however little it is."""
 
 OnQuarantined = Callable[[Quarantined], None]
 
@@ -124,16 +175,27 @@ class SortedStore:
         self._live = LiveFiles(ports, files_prefix(log.group), pace, self.stats, self._spawn)
         self._journal = Journal(log, self._durable)
         self._tables: deque[Memtable] = deque([Memtable()])
+        """The last takes what is written, those before it are full and wait for their flush; never empty."""
         self._coming = _Coming()
+        """What the log was given and is not durable; in the log's order."""
         self._replaying: list[tuple[int, bytes]] | None = []
+        """Records that a restart finds, gathered until all are there; None from then on."""
         self._room, self._full, self._added = Signal(), Signal(), Signal()
+        """There is room for writes again, a memtable is full, a file was added."""
         self._compacting = asyncio.Lock()
+        """Held by the one compaction that runs."""
         self._tasks: dict[asyncio.Task[None], None] = {}
+        """What runs in the background."""
         self._damage: Quarantined | None = None
+        """Why nothing is served any more; set once."""
         self._on_quarantined: OnQuarantined = ignore_quarantine
+        """Told of the damage, once."""
         self._notes = 0
+        """Notes since the last memtable was begun for their sake."""
         self._cut_at = 0
+        """The log keeps nothing up to this number; at most what is flushed and what the ledger lets go of."""
         self._cutting: int | None = None
+        """Up to where the cut goes that is under way."""
 
     @classmethod
     async def open(
@@ -164,13 +226,13 @@ class SortedStore:
         await self.apply_all((Arrival(mutation, encode_mutation(mutation), each),))
 
     async def apply_all(self, arrivals: Sequence[Arrival]) -> None:
-        """Do so with each, in this order, as many at once as there is room for on the way to the log.
+        """Make mutations durable, then visible, in this order, as many at once as the way to the log has room for.
 
         After DiskFull some of several may have been taken.
         """
         at = 0
         while at < len(arrivals):
-            while self._crowded():
+            while self._congested():
                 self._require_whole()
                 await self._room.wait()
             taken, durable = self._send(arrivals, at)
@@ -179,11 +241,11 @@ class SortedStore:
 
     def begin_apply(self, arrivals: Sequence[Arrival]) -> asyncio.Future[None]:
         """`apply_all`, begun in this turn where there is room: what comes back is for all who wait (shield it)."""
-        if len(arrivals) > 1 or self._crowded():
+        if len(arrivals) > 1 or self._congested():
             return asyncio.create_task(self.apply_all(arrivals), name="quorum.store")
         return self._send(arrivals, 0)[1]
 
-    def _crowded(self) -> bool:
+    def _congested(self) -> bool:
         return self._coming.bytes >= _COMING_BYTES or len(self._tables) > 1 + _FULL_TABLES
 
     def _send(self, arrivals: Sequence[Arrival], at: int) -> tuple[int, asyncio.Future[None]]:
@@ -242,7 +304,6 @@ class SortedStore:
     async def read(self, asked: Slice) -> Page:
         """The slice as it was at the moment of the call; raises Quarantined."""
         self._require_whole()
-        self.stats.reads += 1
         pinned = self._live.pin()
         try:
             place = place_of(asked.partition)

@@ -22,29 +22,28 @@ from harness.ports.sim.world import World
 from harness.protocols import Client, Database
 from tests.cluster.cluster_rig import ClusterRig, play_cluster
 from tests.support.few_seeds import few_of
+from tests.support.played import played
 
 
-def test_ten_clients_survive_the_kill_of_a_leaseholder_and_of_the_leader_master() -> None:
-    async def scenario(rig: ClusterRig) -> None:
-        await rig.start()
+@played(play_cluster, sampled=False)
+async def test_ten_clients_survive_the_kill_of_a_leaseholder_and_of_the_leader_master(rig: ClusterRig, /) -> None:
+    await rig.start()
 
-        async def faults() -> None:
-            await rig.clock.sleep(5)
-            found = await rig.leaders()
-            victims = [found["catalog"], next(node for group, node in found.items() if group != "catalog")]
-            for victim in victims:
-                await rig.database.kill(victim)
-            await rig.clock.sleep(5)
-            for victim in victims:
-                await rig.database.start(victim)
+    async def faults() -> None:
+        await rig.clock.sleep(5)
+        found = await rig.leaders()
+        victims = [found["catalog"], next(node for group, node in found.items() if group != "catalog")]
+        for victim in victims:
+            await rig.database.kill(victim)
+        await rig.clock.sleep(5)
+        for victim in victims:
+            await rig.database.start(victim)
 
-        await asyncio.gather(rig.load(clients=10, seconds=20), faults())
-        await rig.database.await_ready(10)
-        await rig.check_counters()
-        assert min(rig.tally.ok(f) for f in ("r", "w", "cas")) > 1_000
-        assert len(rig.tally.nodes) > 2
-
-    play_cluster(scenario, sampled=False)
+    await asyncio.gather(rig.load(clients=10, seconds=20), faults())
+    await rig.database.await_ready(10)
+    await rig.check_counters()
+    assert min(rig.tally.ok(f) for f in ("r", "w", "cas")) > 1_000
+    assert len(rig.tally.nodes) > 2
 
 
 @pytest.mark.parametrize("seed", few_of(1, 4))
@@ -112,79 +111,71 @@ def test_tables_made_while_masters_die_are_whole_and_none_is_lost(seed: int) -> 
     play_cluster(scenario, seed)
 
 
-def test_everything_acknowledged_survives_the_kill_of_all_nodes() -> None:
-    async def scenario(rig: ClusterRig) -> None:
-        await rig.start()
-        client = await rig.database.open_client(1, 5.0)
-        for key in range(20):
-            await client.invoke(Op("invoke", 1, "write", (write(key, key * 7),)))
-        for node in rig.database.nodes:
-            await rig.database.kill(node.name)
-        for node in rig.database.nodes:
-            await rig.database.start(node.name)
-        await rig.database.await_ready(20)
-        for key in range(20):
-            (mop,) = (await client.invoke(Op("invoke", 1, "read", (read(key),)))).mops
-            assert mop.value == key * 7
-
-    play_cluster(scenario, seed=5)
+@played(play_cluster, seed=5)
+async def test_everything_acknowledged_survives_the_kill_of_all_nodes(rig: ClusterRig, /) -> None:
+    await rig.start()
+    client = await rig.database.open_client(1, 5.0)
+    for key in range(20):
+        await client.invoke(Op("invoke", 1, "write", (write(key, key * 7),)))
+    for node in rig.database.nodes:
+        await rig.database.kill(node.name)
+    for node in rig.database.nodes:
+        await rig.database.start(node.name)
+    await rig.database.await_ready(20)
+    for key in range(20):
+        (mop,) = (await client.invoke(Op("invoke", 1, "read", (read(key),)))).mops
+        assert mop.value == key * 7
 
 
-def test_a_deposed_leaseholder_refuses_reads_and_the_client_finds_the_new_one() -> None:
-    async def scenario(rig: ClusterRig) -> None:
-        await rig.start(buckets=1)
-        client = await rig.database.open_client(1, 5.0)
-        before = await client.invoke(Op("invoke", 1, "write", (write(0, 1),)))
-        assert before.node is not None
-        rig.isolate(before.node)
-        other = await rig.database.open_client(2, 8.0)
-        after = await other.invoke(Op("invoke", 2, "write", (write(0, 2),)))
-        assert after.node not in (None, before.node)
-        read_again = await client.invoke(Op("invoke", 1, "read", (read(0),)))
-        assert read_again.node == after.node and read_again.mops[0].value == 2
-
-    play_cluster(scenario, sampled=False)
+@played(play_cluster, sampled=False)
+async def test_a_deposed_leaseholder_refuses_reads_and_the_client_finds_the_new_one(rig: ClusterRig, /) -> None:
+    await rig.start(buckets=1)
+    client = await rig.database.open_client(1, 5.0)
+    before = await client.invoke(Op("invoke", 1, "write", (write(0, 1),)))
+    assert before.node is not None
+    rig.isolate(before.node)
+    other = await rig.database.open_client(2, 8.0)
+    after = await other.invoke(Op("invoke", 2, "write", (write(0, 2),)))
+    assert after.node not in (None, before.node)
+    read_again = await client.invoke(Op("invoke", 1, "read", (read(0),)))
+    assert read_again.node == after.node and read_again.mops[0].value == 2
 
 
-def test_it_is_ready_only_when_every_node_and_tablet_is() -> None:
-    async def scenario(rig: ClusterRig) -> None:
-        database = rig.database
-        await rig.start(buckets=1)
-        await database.kill("t1")
-        with pytest.raises(TimeoutError, match="no answer from t1"):
-            await database.await_ready(0.5)
-        await database.start("t1")
-        for master in ("m1", "m2"):
-            rig.isolate(master)
-        await rig.clock.sleep(5)
-        with pytest.raises(TimeoutError, match="no leader master answers"):
-            await database.await_ready(0.5)
-        rig.world.network.heal()
-        await database.await_ready(10)
-
-    play_cluster(scenario, sampled=False)
+@played(play_cluster, sampled=False)
+async def test_it_is_ready_only_when_every_node_and_tablet_is(rig: ClusterRig, /) -> None:
+    database = rig.database
+    await rig.start(buckets=1)
+    await database.kill("t1")
+    with pytest.raises(TimeoutError, match="no answer from t1"):
+        await database.await_ready(0.5)
+    await database.start("t1")
+    for master in ("m1", "m2"):
+        rig.isolate(master)
+    await rig.clock.sleep(5)
+    with pytest.raises(TimeoutError, match="no leader master answers"):
+        await database.await_ready(0.5)
+    rig.world.network.heal()
+    await database.await_ready(10)
 
 
-def test_processes_start_pause_stop_and_die_as_told() -> None:
-    async def scenario(rig: ClusterRig) -> None:
-        database = rig.database
-        await rig.start()
-        await database.pause("t2")
-        assert await database.process_state("t2") == ProcessState.PAUSED
-        assert await database.status("t2") is None
-        await database.resume("t2")
-        assert await database.process_state("t2") == ProcessState.RUNNING
-        status = await database.status("t2")
-        assert status is not None and (status.role, status.incarnation) == ("tserver", 1)
-        await database.stop("t2")
-        assert await database.process_state("t2") == ProcessState.DEAD
-        await database.start("t2")
-        await database.start("t2")
-        await database.await_ready(10)
-        status = await database.status("t2")
-        assert status is not None and status.incarnation == 2
-
-    play_cluster(scenario, sampled=False)
+@played(play_cluster, sampled=False)
+async def test_processes_start_pause_stop_and_die_as_told(rig: ClusterRig, /) -> None:
+    database = rig.database
+    await rig.start()
+    await database.pause("t2")
+    assert await database.process_state("t2") == ProcessState.PAUSED
+    assert await database.status("t2") is None
+    await database.resume("t2")
+    assert await database.process_state("t2") == ProcessState.RUNNING
+    status = await database.status("t2")
+    assert status is not None and (status.role, status.incarnation) == ("tserver", 1)
+    await database.stop("t2")
+    assert await database.process_state("t2") == ProcessState.DEAD
+    await database.start("t2")
+    await database.start("t2")
+    await database.await_ready(10)
+    status = await database.status("t2")
+    assert status is not None and status.incarnation == 2
 
 
 def test_logs_tell_of_elections_and_panics() -> None:
@@ -256,18 +247,16 @@ def test_an_exception_that_nothing_in_a_node_took_breaks_an_invariant(
         world.run(main())
 
 
-def test_operations_it_can_not_do_are_refused() -> None:
-    async def scenario(rig: ClusterRig) -> None:
-        await rig.start(buckets=1)
-        client = await rig.database.open_client(1, 2.0)
-        for mops in ((), (read(1), read(2)), (Mop("append", 1, 1),), (Mop("r", 1, table=1),)):
-            with pytest.raises(DefiniteError) as caught:
-                await client.invoke(Op("invoke", 1, "read", mops))
-            assert caught.value.kind == "unsupported"
-        with pytest.raises(UserError, match="bank"):
-            await rig.database.setup_workload("bank", {})
-
-    play_cluster(scenario, sampled=False)
+@played(play_cluster, sampled=False)
+async def test_operations_it_can_not_do_are_refused(rig: ClusterRig, /) -> None:
+    await rig.start(buckets=1)
+    client = await rig.database.open_client(1, 2.0)
+    for mops in ((), (read(1), read(2)), (Mop("append", 1, 1),), (Mop("r", 1, table=1),)):
+        with pytest.raises(DefiniteError) as caught:
+            await client.invoke(Op("invoke", 1, "read", mops))
+        assert caught.value.kind == "unsupported"
+    with pytest.raises(UserError, match="bank"):
+        await rig.database.setup_workload("bank", {})
 
 
 def test_it_is_a_database_of_the_harness() -> None:
@@ -286,16 +275,14 @@ def test_it_is_a_database_of_the_harness() -> None:
         world.run(client.close())
 
 
-def test_a_read_of_one_node_is_served_by_the_leaseholder_and_refused_by_the_others() -> None:
-    async def scenario(rig: ClusterRig) -> None:
-        await rig.start()
-        client = await rig.database.open_client(0, 5.0)
-        answers = []
-        for name in rig.database.serving_nodes:
-            try:
-                answers.append((await client.invoke(Op("invoke", 0, "read", mops=(read(3),), node=name))).type)
-            except DefiniteError as error:
-                answers.append(error.kind)
-        assert sorted(answers) == ["elsewhere"] * 4 + ["ok"]
-
-    play_cluster(scenario, sampled=False)
+@played(play_cluster, sampled=False)
+async def test_a_read_of_one_node_is_served_by_the_leaseholder_and_refused_by_the_others(rig: ClusterRig, /) -> None:
+    await rig.start()
+    client = await rig.database.open_client(0, 5.0)
+    answers = []
+    for name in rig.database.serving_nodes:
+        try:
+            answers.append((await client.invoke(Op("invoke", 0, "read", mops=(read(3),), node=name))).type)
+        except DefiniteError as error:
+            answers.append(error.kind)
+    assert sorted(answers) == ["elsewhere"] * 4 + ["ok"]

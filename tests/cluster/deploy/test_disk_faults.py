@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from cluster.deploy.damage import choose
+from cluster.deploy.database import choose_damage
 from harness.errors import HarnessError
 from harness.ports.machines import ProcessState
 from harness.protocols import DamageKind, DiskState
@@ -98,12 +98,12 @@ def test_the_end_of_a_log_is_never_cut_off_for_it_might_not_have_been() -> None:
     last, closed = "log/segment-0000000000000002-00000000", "log/segment-0000000000000001-00000000"
     from random import Random
 
-    assert choose("truncate", {last: 100}, Random(1)) is None
+    assert choose_damage("truncate", {last: 100}, Random(1)) is None
     for seed in range(20):
-        cut = choose("truncate", {last: 100, "identity": 40, "tablets/a.meta": 40}, Random(seed))
+        cut = choose_damage("truncate", {last: 100, "identity": 40, "tablets/a.meta": 40}, Random(seed))
         assert cut is not None and cut.path != last and cut.at >= 20, "the first copy stays whole"
-    assert {choose("truncate", {last: 100, closed: 9}, Random(seed)).path for seed in range(20)} == {closed}  # type: ignore[union-attr]
-    assert choose("bit-flip", {"aside/x": 7, "probe": 7}, Random(1)) is None, "nobody reads these"
+    assert {choose_damage("truncate", {last: 100, closed: 9}, Random(seed)).path for seed in range(20)} == {closed}  # type: ignore[union-attr]
+    assert choose_damage("bit-flip", {"aside/x": 7, "probe": 7}, Random(1)) is None, "nobody reads these"
 
 
 def test_files_of_a_running_node_are_not_touched() -> None:

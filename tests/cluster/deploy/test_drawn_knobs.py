@@ -5,10 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from cluster.deploy.drawn_knobs import KNOB_KEYS, MILD_AND_HARSH, NOT_DRAWN, SHARES, draw_knobs, knobs_of
+from cluster.deploy.drawn_knobs import KNOB_KEYS, MILD_AND_HARSH, NOT_DRAWN, SHARES, knobs_of
 from cluster.knobs import Knobs
 from harness.errors import UserError
 from harness.ports.sim.worlds import Between, WorldKey
+from tests.support.knobs import draw_knobs
 
 
 def test_every_knob_is_drawn_or_left_alone_on_purpose() -> None:

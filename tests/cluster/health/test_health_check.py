@@ -14,9 +14,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace as changed
 
-from cluster.health.check import ClusterReport, examine
+from cluster.health.check import ClusterReport, examine, look, report_text
 from cluster.health.facts import SCHEMA_VERSIONS, CatalogFacts, ClusterFacts, collect
-from cluster.health.look import look, told
 from cluster.wire.messages import (
     MastersReply,
     Partition,
@@ -81,11 +80,11 @@ def with_schema(node: str, version: int, **changes: object) -> Spoil:
     """One replica of a tablet has another version of its table's schema."""
 
     def corrupt(facts: ClusterFacts) -> ClusterFacts:
-        told = with_group(node, "tablet-1", **changes)(facts)
-        status = told.statuses[node]
+        report_text = with_group(node, "tablet-1", **changes)(facts)
+        status = report_text.statuses[node]
         assert status is not None
         other = replace(status, details={SCHEMA_VERSIONS: {"tablet-0": TABLE.version, "tablet-1": version}})
-        return replace(told, statuses={**told.statuses, node: other})
+        return replace(report_text, statuses={**report_text.statuses, node: other})
 
     return corrupt
 
@@ -210,8 +209,8 @@ WRONG: dict[str, tuple[Spoil, str]] = {
 def test_a_healthy_cluster_has_no_problem() -> None:
     report = examine(healthy())
     assert report.healthy and report.problems == ()
-    assert told(report).endswith("HEALTHY: 7 nodes, 1 tables, 2 tablets, 6 replicas")
-    assert "orders  RUNNING" in told(report) and "m2    leader" in told(report)
+    assert report_text(report).endswith("HEALTHY: 7 nodes, 1 tables, 2 tablets, 6 replicas")
+    assert "orders  RUNNING" in report_text(report) and "m2    leader" in report_text(report)
 
 
 def test_a_replica_that_was_created_to_be_added_and_knows_nothing_is_nothing_wrong() -> None:
@@ -225,7 +224,7 @@ def test_what_is_wrong_is_told(name: str) -> None:
     report = examine(corrupt(healthy()))
     assert not report.healthy
     assert any(sentence in f"{each.subject} {each.message}" for each in report.problems), report.problems
-    assert "NOT HEALTHY" in told(report) and sentence in told(report)
+    assert "NOT HEALTHY" in report_text(report) and sentence in report_text(report)
 
 
 def test_a_master_that_was_removed_may_know_an_older_configuration() -> None:
@@ -283,7 +282,7 @@ def looked(monkeypatch: pytest.MonkeyPatch, lacked: Callable[[float], int]) -> t
         whole = with_tablet(replicas=location(1).replicas[:2])(healthy()) if behind else healthy()
         return with_group("t3", "tablet-1", last_index=9 - behind, applied_index=9 - behind)(whole)
 
-    monkeypatch.setattr("cluster.health.look.collect", seen)
+    monkeypatch.setattr("cluster.health.check.collect", seen)
     client: Any = None
     report = asyncio.run(look(client, NODES, AsyncMock(), clock, 10))
     return report, clock.now_ns / 1e9

@@ -13,7 +13,7 @@ from cluster.invariants.catalog import (
     premature,
 )
 from cluster.invariants.findings import BreachLog, Scope
-from cluster.invariants.membership import MEMBERS_STAY, Membership
+from cluster.invariants.raft import MEMBERS_STAY, Membership
 from cluster.master.catalog import Catalog
 from cluster.master.records import (
     ServerRecord,

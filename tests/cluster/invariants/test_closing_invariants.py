@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 from watched_cluster import GROUP, Cluster, covered
 
-from cluster.invariants.closing import CLOSED_IN_LEASE, CLOSED_KEPT
+from cluster.invariants.leases import CLOSED_IN_LEASE, CLOSED_KEPT
 from cluster.observer import Observer
 from cluster.ranges.lease_record import Lease
 from cluster.ranges.tablet import Put, TabletMachine, WriteBatch
@@ -42,8 +42,7 @@ def recorded(cluster: Cluster, before: Lease | None, lease: Lease) -> None:
         observer.lease_recorded(GROUP, before, lease)
 
 
-def test_batches_write_above_what_is_closed_before_them_in_any_order_above_it() -> None:
-    cluster = Cluster()
+def test_batches_write_above_what_is_closed_before_them_in_any_order_above_it(cluster: Cluster) -> None:
     log = (batch(120, 118), batch(119, 119), batch(140, 119), batch(130, 125))
     apply(cluster.a, *log)
     apply(cluster.b, *log[:2])
@@ -54,8 +53,7 @@ def test_batches_write_above_what_is_closed_before_them_in_any_order_above_it() 
     assert cluster.watch.record().checked[CLOSED_KEPT] == 12
 
 
-def test_nothing_is_written_at_what_is_closed_though_it_may_be_looked_at() -> None:
-    cluster = Cluster()
+def test_nothing_is_written_at_what_is_closed_though_it_may_be_looked_at(cluster: Cluster) -> None:
     apply(cluster.a, batch(120, 118), batch(118, 118, writes=False))
     assert cluster.breaches == []
     cluster.step = 7
@@ -64,15 +62,13 @@ def test_nothing_is_written_at_what_is_closed_though_it_may_be_looked_at() -> No
     assert cluster.watch.record().breaches == (Breach(CLOSED_KEPT, message, 70, 7, ("b",), GROUP),)
 
 
-def test_no_batch_closes_less_than_one_before_it() -> None:
-    cluster = Cluster()
+def test_no_batch_closes_less_than_one_before_it(cluster: Cluster) -> None:
     apply(cluster.b, batch(120, 118), batch(121, 117))
     assert cluster.breaches == [(CLOSED_KEPT, ("b",))]
 
 
 @pytest.mark.parametrize("snapshot", [False, True])
-def test_what_is_closed_in_a_state_does_not_fall(snapshot: bool) -> None:
-    cluster = Cluster()
+def test_what_is_closed_in_a_state_does_not_fall(cluster: Cluster, snapshot: bool) -> None:
     apply(cluster.c, batch(120, 118))
     if snapshot:
         cluster.c.restored(GROUP, covered(5, 1), restored(117))
@@ -81,16 +77,14 @@ def test_what_is_closed_in_a_state_does_not_fall(snapshot: bool) -> None:
     assert cluster.breaches == [(CLOSED_KEPT, ("c",))]
 
 
-def test_a_replica_that_begins_anew_in_the_same_life_has_closed_nothing() -> None:
-    cluster = Cluster()
+def test_a_replica_that_begins_anew_in_the_same_life_has_closed_nothing(cluster: Cluster) -> None:
     apply(cluster.c, batch(120, 118))
     cluster.c.opened(GROUP, "c2", None, ())
     apply(cluster.c, batch(120, 118))
     assert cluster.breaches == []
 
 
-def test_a_holder_closes_ever_more_and_below_the_expiration_that_it_has_applied() -> None:
-    cluster = Cluster()
+def test_a_holder_closes_ever_more_and_below_the_expiration_that_it_has_applied(cluster: Cluster) -> None:
     recorded(cluster, None, FIRST)
     for closed in (150, 150, 199):
         cluster.a.timestamp_closed(GROUP, 1, closed, FIRST)
@@ -102,8 +96,7 @@ def test_a_holder_closes_ever_more_and_below_the_expiration_that_it_has_applied(
     assert cluster.breaches[1:] == [(CLOSED_KEPT, ("a",))]
 
 
-def test_a_holder_closes_below_what_members_have_promised_of_its_lease() -> None:
-    cluster = Cluster()
+def test_a_holder_closes_below_what_members_have_promised_of_its_lease(cluster: Cluster) -> None:
     recorded(cluster, None, FIRST)
     cluster.a.lease_extended(GROUP, 1, 400)
     cluster.a.timestamp_closed(GROUP, 1, 399, FIRST)
@@ -112,8 +105,7 @@ def test_a_holder_closes_below_what_members_have_promised_of_its_lease() -> None
     assert cluster.breaches == [(CLOSED_IN_LEASE, ("a",))]
 
 
-def test_a_lease_writes_above_all_that_was_closed_before_it() -> None:
-    cluster = Cluster()
+def test_a_lease_writes_above_all_that_was_closed_before_it(cluster: Cluster) -> None:
     recorded(cluster, None, FIRST)
     cluster.a.timestamp_closed(GROUP, 1, 199, FIRST)
     recorded(cluster, FIRST, SECOND)
@@ -124,8 +116,7 @@ def test_a_lease_writes_above_all_that_was_closed_before_it() -> None:
     assert cluster.breaches == [(CLOSED_IN_LEASE, ("b",))]
 
 
-def test_who_has_lost_its_lease_closes_no_more_than_the_next_one_was_told_of() -> None:
-    cluster = Cluster()
+def test_who_has_lost_its_lease_closes_no_more_than_the_next_one_was_told_of(cluster: Cluster) -> None:
     recorded(cluster, None, FIRST)
     recorded(cluster, FIRST, SECOND)
     cluster.a.timestamp_closed(GROUP, 1, 200, SECOND)

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from watched_cluster import GROUP, SECOND, VOTERS, Cluster, State, TestClock, View, covered, entry, persist
 
-from cluster.invariants.durable import DurableLog
-from cluster.invariants.facts import Positions
+from cluster.invariants.raft import DurableLog, Positions
 from cluster.raft.types import Entry, EntryKind, Role
 from cluster.ranges.lease_record import Lease
 from cluster.ranges.tablet import TabletMachine
@@ -19,8 +18,7 @@ from harness.protocols import Breach
 FOLLOWER = View(1, role=Role.FOLLOWER)
 
 
-def test_one_leader_a_term() -> None:
-    cluster = Cluster()
+def test_one_leader_a_term(cluster: Cluster) -> None:
     cluster.a.became_leader(GROUP, View(1))
     cluster.b.became_leader(GROUP, View(2))
     cluster.a.opened("another", "a", None, ())
@@ -32,15 +30,13 @@ def test_one_leader_a_term() -> None:
     assert cluster.watch.record().breaches == (Breach("one-leader-per-term", message, 70, 7, ("b", "c"), GROUP),)
 
 
-def test_a_second_life_may_not_lead_the_term_of_the_first() -> None:
-    cluster = Cluster()
+def test_a_second_life_may_not_lead_the_term_of_the_first(cluster: Cluster) -> None:
     cluster.a.became_leader(GROUP, View(3))
     cluster.life("a", 2).became_leader(GROUP, View(3))
     assert cluster.breaches == [("one-leader-per-term", ("a (incarnation 1)", "a (incarnation 2)"))]
 
 
-def test_a_server_votes_once_a_term_also_after_a_restart() -> None:
-    cluster = Cluster()
+def test_a_server_votes_once_a_term_also_after_a_restart(cluster: Cluster) -> None:
     cluster.a.voted(GROUP, 4, "b")
     cluster.a.voted(GROUP, 4, "b")
     cluster.c.voted(GROUP, 4, "c")
@@ -52,8 +48,7 @@ def test_a_server_votes_once_a_term_also_after_a_restart() -> None:
     assert cluster.breaches == [("one-vote-per-term", ("a (incarnation 1)", "a (incarnation 2)"))]
 
 
-def test_a_leader_has_what_was_committed_before_its_term() -> None:
-    cluster = Cluster()
+def test_a_leader_has_what_was_committed_before_its_term(cluster: Cluster) -> None:
     log = (entry(1, 1), entry(1, 2), entry(1, 3))
     cluster.on_disks(*log)
     cluster.a.committed(GROUP, View(1), log[:2])
@@ -66,8 +61,7 @@ def test_a_leader_has_what_was_committed_before_its_term() -> None:
     assert cluster.breaches == [("leader-completeness", ("b",)), ("leader-completeness", ("c",))]
 
 
-def test_committed_entries_are_the_same_everywhere_and_after_a_restart() -> None:
-    cluster = Cluster()
+def test_committed_entries_are_the_same_everywhere_and_after_a_restart(cluster: Cluster) -> None:
     cluster.on_disks(entry(1, 1), entry(1, 2, b"y"))
     cluster.a.committed(GROUP, View(1), [entry(1, 1), entry(1, 2, b"y")])
     cluster.b.committed(GROUP, FOLLOWER, [entry(1, 1)])
@@ -84,22 +78,19 @@ def test_committed_entries_are_the_same_everywhere_and_after_a_restart() -> None
     ]
 
 
-def test_entries_of_different_kinds_differ() -> None:
-    cluster = Cluster()
+def test_entries_of_different_kinds_differ(cluster: Cluster) -> None:
     cluster.a.committed(GROUP, FOLLOWER, [Entry(1, 1, EntryKind.LEADER, b"")])
     cluster.b.committed(GROUP, FOLLOWER, [Entry(1, 1, EntryKind.COMMAND, b"")])
     assert cluster.breaches == [("committed-prefix", ("a", "b"))]
 
 
-def test_nothing_is_committed_beyond_a_gap() -> None:
-    cluster = Cluster()
+def test_nothing_is_committed_beyond_a_gap(cluster: Cluster) -> None:
     cluster.a.committed(GROUP, FOLLOWER, [entry(1, 1)])
     cluster.b.committed(GROUP, FOLLOWER, [entry(1, 3)])
     assert cluster.breaches == [("committed-prefix", ("b",))]
 
 
-def test_a_leader_commits_what_is_durable_on_a_quorum() -> None:
-    cluster = Cluster()
+def test_a_leader_commits_what_is_durable_on_a_quorum(cluster: Cluster) -> None:
     first, second = entry(1, 1), entry(2, 2)
     cluster.a.durable(GROUP, [persist(first)])
     cluster.b.durable(GROUP, [persist(first)])
@@ -114,8 +105,7 @@ def test_a_leader_commits_what_is_durable_on_a_quorum() -> None:
     assert breach.message == "entry 2 of term 2 is committed, but durable on a only"
 
 
-def test_a_leader_counts_replicas_for_entries_of_its_own_term() -> None:
-    cluster = Cluster()
+def test_a_leader_counts_replicas_for_entries_of_its_own_term(cluster: Cluster) -> None:
     cluster.on_disks(entry(1, 1), entry(1, 2), entry(3, 3))
     cluster.a.committed(GROUP, View(1), [entry(1, 1)])
     cluster.b.committed(GROUP, View(2, role=Role.FOLLOWER), [entry(1, 1), entry(1, 2)])
@@ -126,8 +116,7 @@ def test_a_leader_counts_replicas_for_entries_of_its_own_term() -> None:
     assert cluster.breaches == [("commits-own-term", ("a",))]
 
 
-def test_a_snapshot_on_disk_counts_for_what_it_covers() -> None:
-    cluster = Cluster()
+def test_a_snapshot_on_disk_counts_for_what_it_covers(cluster: Cluster) -> None:
     cluster.a.durable(GROUP, [persist(entry(1, 1), entry(1, 2), entry(1, 3))])
     cluster.b.durable(GROUP, [persist(entry(3, 5), snapshot=covered(4, 2))])
     cluster.a.committed(GROUP, View(1), [entry(1, 1), entry(1, 2), entry(1, 3)])
@@ -136,8 +125,7 @@ def test_a_snapshot_on_disk_counts_for_what_it_covers() -> None:
     assert cluster.breaches == []
 
 
-def test_a_disk_gives_back_what_was_committed_and_durable() -> None:
-    cluster = Cluster()
+def test_a_disk_gives_back_what_was_committed_and_durable(cluster: Cluster) -> None:
     log = (entry(1, 1), entry(1, 2), entry(1, 3))
     cluster.on_disks(*log)
     cluster.a.committed(GROUP, View(1), log[:2])
@@ -168,8 +156,7 @@ def test_runs_of_terms_are_the_stored_log(writes: list[tuple[int, list[int]]]) -
             assert has == plain[index - 1 : index]
 
 
-def test_states_are_equal_at_equal_index_also_out_of_a_snapshot() -> None:
-    cluster = Cluster()
+def test_states_are_equal_at_equal_index_also_out_of_a_snapshot(cluster: Cluster) -> None:
     cluster.a.applied(GROUP, 1, State(0))
     cluster.a.applied(GROUP, 2, State(5))
     cluster.b.applied(GROUP, 1, State(0))
@@ -181,8 +168,7 @@ def test_states_are_equal_at_equal_index_also_out_of_a_snapshot() -> None:
     assert cluster.breaches == [("state-digest", ("a", "c")), ("state-digest", ("c", "a"))]
 
 
-def test_leases_are_disjoint_in_true_time_whatever_the_clocks_show() -> None:
-    cluster = Cluster()
+def test_leases_are_disjoint_in_true_time_whatever_the_clocks_show(cluster: Cluster) -> None:
     fast = cluster.life("b", 2, ahead_ns=90 * SECOND)
     old = View(1, lease_until_ns=10 * SECOND)
     cluster.a.served_by_lease(GROUP, old, 9 * SECOND)
@@ -192,8 +178,7 @@ def test_leases_are_disjoint_in_true_time_whatever_the_clocks_show() -> None:
     assert cluster.breaches == [("leases-disjoint", ("b", "c"))]
 
 
-def test_a_lease_that_was_given_up_binds_nobody() -> None:
-    cluster = Cluster()
+def test_a_lease_that_was_given_up_binds_nobody(cluster: Cluster) -> None:
     old = View(1, lease_until_ns=10 * SECOND)
     cluster.a.served_by_lease(GROUP, old, 2 * SECOND)
     old.lease_until_ns = 0
@@ -201,9 +186,8 @@ def test_a_lease_that_was_given_up_binds_nobody() -> None:
     assert cluster.breaches == []
 
 
-def test_the_lease_of_a_life_that_has_ended_does_not_bind_the_same_node() -> None:
+def test_the_lease_of_a_life_that_has_ended_does_not_bind_the_same_node(cluster: Cluster) -> None:
     """`assay run register --nemesis all --swarm --seed 32`: the only master was stopped and started again."""
-    cluster = Cluster()
     cluster.a.served_by_lease(GROUP, View(1, lease_until_ns=1 << 62), 9 * SECOND)
     cluster.life("a", 2).served_by_lease(GROUP, View(2, lease_until_ns=1 << 62), 10 * SECOND)
     assert cluster.breaches == []
@@ -212,14 +196,12 @@ def test_the_lease_of_a_life_that_has_ended_does_not_bind_the_same_node() -> Non
 
 
 @pytest.mark.parametrize("until_ns", [0, 2 * SECOND])
-def test_nobody_serves_by_a_lease_that_is_over(until_ns: int) -> None:
-    cluster = Cluster()
+def test_nobody_serves_by_a_lease_that_is_over(cluster: Cluster, until_ns: int) -> None:
     cluster.a.served_by_lease(GROUP, View(1, lease_until_ns=until_ns), 2 * SECOND)
     assert cluster.breaches == [("served-within-the-lease", ("a",))]
 
 
-def test_lease_records_follow_each_other() -> None:
-    cluster = Cluster()
+def test_lease_records_follow_each_other(cluster: Cluster) -> None:
     first, second = lease("a", 1, 100, 200), lease("b", 2, 250, 300)
     cluster.a.lease_recorded(GROUP, None, first)
     cluster.a.lease_recorded(GROUP, first, second)
@@ -232,9 +214,8 @@ def test_lease_records_follow_each_other() -> None:
     assert [invariant for invariant, _ in cluster.breaches] == ["lease-records"] * 3
 
 
-def test_a_lease_begins_above_all_that_its_predecessor_had_by_promises() -> None:
+def test_a_lease_begins_above_all_that_its_predecessor_had_by_promises(cluster: Cluster) -> None:
     """Whoever tells first: the holder that its lease lasts, or the replica that applies the next record."""
-    cluster = Cluster()
     first, late, soon = lease("a", 1, 100, 200), lease("b", 2, 700, 800), lease("b", 2, 699, 800)
     cluster.a.lease_recorded(GROUP, None, first)
     cluster.a.lease_extended(GROUP, 1, 700)
@@ -249,8 +230,7 @@ def test_a_lease_begins_above_all_that_its_predecessor_had_by_promises() -> None
     assert other.breaches == [("lease-records", ("a", "b"))]
 
 
-def test_a_lease_that_was_handed_over_has_nothing_by_promises_any_more() -> None:
-    cluster = Cluster()
+def test_a_lease_that_was_handed_over_has_nothing_by_promises_any_more(cluster: Cluster) -> None:
     over = msgspec.structs.replace(lease("a", 1, 100, 200), over=True)
     cluster.a.lease_extended(GROUP, 1, 700)
     cluster.b.lease_recorded(GROUP, over, lease("b", 2, 201, 300))
@@ -263,8 +243,7 @@ def lease(holder: str, sequence: int, start: int, expiration: int) -> Lease:
     return Lease(holder, sequence, 1, Timestamp(start), Timestamp(expiration))
 
 
-def test_a_leader_serves_once_its_own_term_has_committed() -> None:
-    cluster = Cluster()
+def test_a_leader_serves_once_its_own_term_has_committed(cluster: Cluster) -> None:
     leader = View(2, (entry(1, 1), entry(2, 2)), lease_until_ns=9 * SECOND, commit_index=1)
     cluster.a.became_leader(GROUP, leader)
     cluster.a.served_by_lease(GROUP, leader, SECOND)
@@ -274,8 +253,7 @@ def test_a_leader_serves_once_its_own_term_has_committed() -> None:
     assert len(cluster.breaches) == 1
 
 
-def test_voters_change_one_at_a_time() -> None:
-    cluster = Cluster()
+def test_voters_change_one_at_a_time(cluster: Cluster) -> None:
     for voters in (VOTERS, (*VOTERS, "d"), ("a", "b")):
         cluster.a.configured(GROUP, View(2, voters=voters))
     cluster.b.configured(GROUP, View(2, role=Role.FOLLOWER, voters=("d",)))
@@ -287,8 +265,9 @@ def test_voters_change_one_at_a_time() -> None:
 
 
 @pytest.mark.parametrize(("peak_ns", "broken"), [(0, True), (SECOND, True), (SECOND + 1, False)])
-def test_a_hybrid_clock_stays_near_true_time_where_the_wall_clock_does(peak_ns: int, broken: bool) -> None:
-    cluster = Cluster()
+def test_a_hybrid_clock_stays_near_true_time_where_the_wall_clock_does(
+    cluster: Cluster, peak_ns: int, broken: bool
+) -> None:
     observer = cluster.watch.observer("d", 1, TestClock(peak_ns=peak_ns))
     observer.opened(GROUP, "d", None, ())
     hlc = Hlc(SECOND)
@@ -301,8 +280,7 @@ def test_a_hybrid_clock_stays_near_true_time_where_the_wall_clock_does(peak_ns: 
     assert cluster.breaches == ([("hlc-in-bounds", ("d",))] if broken else [])
 
 
-def test_caches_are_the_committed_catalog() -> None:
-    cluster = Cluster()
+def test_caches_are_the_committed_catalog(cluster: Cluster) -> None:
     cluster.a.caches_served({"t": 1}, {"t": 1})
     assert cluster.breaches == []
     cluster.a.caches_served({"t": 1}, {"t": 1, "u": 2})
@@ -310,8 +288,7 @@ def test_caches_are_the_committed_catalog() -> None:
     assert cluster.breaches == [("caches-are-the-catalog", ("a",)), ("caches-are-the-catalog", ("b",))]
 
 
-def test_breaches_are_counted_and_the_first_are_kept() -> None:
-    cluster = Cluster()
+def test_breaches_are_counted_and_the_first_are_kept(cluster: Cluster) -> None:
     for term in range(1, 21):
         cluster.a.became_leader(GROUP, View(term))
         cluster.b.became_leader(GROUP, View(term))
@@ -330,8 +307,7 @@ def test_memory_is_bounded_and_what_is_kept_is_still_compared() -> None:
     assert facts.claim(1, 1, 1) == (1, 1), "what was let go of is not compared"
 
 
-def test_votes_and_leaders_of_old_terms_are_forgotten() -> None:
-    cluster = Cluster()
+def test_votes_and_leaders_of_old_terms_are_forgotten(cluster: Cluster) -> None:
     for term in range(1, 10_000):
         cluster.a.voted(GROUP, term, "a")
         cluster.a.became_leader(GROUP, View(term))
@@ -350,8 +326,7 @@ def test_facts_may_come_ahead_of_their_place() -> None:
     assert (facts.base, facts.last) == (1_000_000, 1_000_000)
 
 
-def test_a_quorum_is_of_the_voters_alone() -> None:
-    cluster = Cluster()
+def test_a_quorum_is_of_the_voters_alone(cluster: Cluster) -> None:
     cluster.on_disks(entry(1, 1))
     cluster.a.committed(GROUP, View(1, voters=(*VOTERS, "d", "e")), [entry(1, 1)])
     assert cluster.breaches == []

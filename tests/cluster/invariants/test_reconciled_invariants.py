@@ -35,8 +35,7 @@ def read(observer: Observer, contents: Page, bound: int = 0, asked: Slice = WHOL
     observer.snapshot_read(GROUP, asked, Summary(bound, 1, b"same"), contents)
 
 
-def test_ids_of_a_server_rise_over_its_lives_and_those_of_others_are_their_own() -> None:
-    cluster = Cluster()
+def test_ids_of_a_server_rise_over_its_lives_and_those_of_others_are_their_own(cluster: Cluster) -> None:
     cluster.a.id_made(id_of(7))
     cluster.b.id_made(id_of(7, "t2"))
     cluster.a.id_made(id_of(8))
@@ -54,8 +53,7 @@ def test_ids_of_a_server_rise_over_its_lives_and_those_of_others_are_their_own()
     assert len(cluster.breaches) == 3
 
 
-def test_a_bound_is_raised_above_what_all_have_and_nothing_comes_to_be_below_it() -> None:
-    cluster = Cluster()
+def test_a_bound_is_raised_above_what_all_have_and_nothing_comes_to_be_below_it(cluster: Cluster) -> None:
     for observer in (cluster.a, cluster.b, cluster.c):
         stored(observer, 3, 1)
     stored(cluster.a, 8, 2)
@@ -67,8 +65,7 @@ def test_a_bound_is_raised_above_what_all_have_and_nothing_comes_to_be_below_it(
     assert [name for name, _ in cluster.breaches] == [RECONCILED, RECONCILED]
 
 
-def test_a_log_keeps_what_is_not_reconciled_unless_it_was_set_aside() -> None:
-    cluster = Cluster()
+def test_a_log_keeps_what_is_not_reconciled_unless_it_was_set_aside(cluster: Cluster) -> None:
     for number, time in ((1, 3), (2, 5), (3, 6), (4, 9)):
         for observer in (cluster.a, cluster.b, cluster.c):
             stored(observer, time, number)
@@ -83,16 +80,14 @@ def test_a_log_keeps_what_is_not_reconciled_unless_it_was_set_aside() -> None:
     assert cluster.breaches == [(COLLECTED, ("a",))]
 
 
-def test_a_deletion_is_forgotten_below_the_bound_only() -> None:
-    cluster = Cluster()
+def test_a_deletion_is_forgotten_below_the_bound_only(cluster: Cluster) -> None:
     cluster.a.deletion_purged(GROUP, 6, 7)
     assert cluster.breaches == []
     cluster.a.deletion_purged(GROUP, 7, 7)
     assert [name for name, _ in cluster.breaches] == [PURGED]
 
 
-def test_whole_partitions_of_one_summary_and_bound_show_the_same_rows() -> None:
-    cluster = Cluster()
+def test_whole_partitions_of_one_summary_and_bound_show_the_same_rows(cluster: Cluster) -> None:
     read(cluster.a, page("x"))
     read(cluster.b, page("x"))
     read(cluster.b, page("y"), bound=1)
@@ -105,8 +100,7 @@ def test_whole_partitions_of_one_summary_and_bound_show_the_same_rows() -> None:
     assert [name for name, _ in cluster.breaches] == [SUMMARIES]
 
 
-def test_of_many_summaries_the_older_half_is_let_go_of() -> None:
-    cluster = Cluster()
+def test_of_many_summaries_the_older_half_is_let_go_of(cluster: Cluster) -> None:
     for bound in range(reconciled.KEPT_SUMMARIES + 1):
         cluster.a.snapshot_read(GROUP, WHOLE, Summary(bound, 0, b""), Page(NOTHING))
     read(cluster.a, page("x"))

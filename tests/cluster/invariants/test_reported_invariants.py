@@ -9,8 +9,7 @@ import pytest
 from watched_cluster import GROUP, Cluster
 
 from cluster.deploy.database_ssh import SshDatabase
-from cluster.invariants.reports import Reports
-from cluster.invariants.watch import NO_PANIC, Watch
+from cluster.invariants.watch import NO_PANIC, Reports, Watch
 from cluster.log.envelope import CorruptLog
 from cluster.raft.types import InvariantBroken
 from harness.protocols import Damage, GroupStatus, NodeStatus
@@ -52,8 +51,7 @@ def test_an_unknown_digest_is_not_compared() -> None:
     assert reports.record().breaches == ()
 
 
-def test_a_node_that_stops_for_what_its_disk_does_is_no_breach() -> None:
-    cluster = Cluster()
+def test_a_node_that_stops_for_what_its_disk_does_is_no_breach(cluster: Cluster) -> None:
     cluster.watch.panicked("a", OSError(5, "Input/output error"))
     assert cluster.breaches == []
     cluster.watch.panicked("b", InvariantBroken("told to drop entry 5"))
@@ -62,8 +60,7 @@ def test_a_node_that_stops_for_what_its_disk_does_is_no_breach() -> None:
     assert breach.message == "a node stopped: InvariantBroken: told to drop entry 5"
 
 
-def test_a_corrupt_log_is_no_breach_only_where_the_disk_was_damaged() -> None:
-    cluster = Cluster()
+def test_a_corrupt_log_is_no_breach_only_where_the_disk_was_damaged(cluster: Cluster) -> None:
     cluster.watch = Watch(lambda: (0, 0), damaged=lambda node: node == "a")
     for name in ("a", "b"):
         observer = cluster.life(name)
@@ -76,8 +73,7 @@ def test_a_corrupt_log_is_no_breach_only_where_the_disk_was_damaged() -> None:
     )
 
 
-def test_no_damage_excuses_a_program_that_fails() -> None:
-    cluster = Cluster()
+def test_no_damage_excuses_a_program_that_fails(cluster: Cluster) -> None:
     cluster.watch = Watch(lambda: (0, 0), damaged=lambda node: True)
     cluster.life("a").replica_failed(GROUP, damaged=False, reason="poisoned")
     assert [(breach.message, breach.group) for breach in cluster.watch.record().breaches] == [

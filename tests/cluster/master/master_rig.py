@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias, TypeVar
 
 from cluster.client.client import ClusterClient
 from cluster.config import NodeConfig
@@ -244,3 +244,20 @@ async def run_master(ports: Ports, config: NodeConfig) -> None:
 
 def create(session: int, name: str, sequence: int, buckets: int = 3, replication_factor: int = 3) -> CreateTable:
     return CreateTable(RequestId(session, sequence, 1), name, COLUMNS, buckets, replication_factor)
+
+
+Scenario: TypeAlias = Callable[[MasterRig, ClusterClient], Awaitable[None]]
+
+
+def play_masters(scenario: Scenario, seed: int = 1, tservers: int = 3, knobs: Knobs = KNOBS) -> None:
+    """Run a scenario on a fresh cluster that knows its tablet servers, with a client of it; no master may panic."""
+    with World(seed) as world:
+        rig = MasterRig(world, tservers, knobs=knobs)
+
+        async def main() -> None:
+            rig.start()
+            await rig.sleep(1)
+            await asyncio.wait_for(scenario(rig, rig.client()), 120)
+
+        world.run(main())
+        assert rig.panics() == [] and world.errors == []

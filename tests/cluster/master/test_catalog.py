@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.groups.sessions import FORGOTTEN, SESSION_ENDED, RegisterClient, SessionLimits
-from cluster.master.caches import Caches
-from cluster.master.catalog import BatchOutcome, Catalog, decode_outcome, encode_batch
+from cluster.master.catalog import BatchOutcome, Caches, Catalog, decode_outcome, encode_batch
 from cluster.master.records import (
     ServerRecord,
     TableRecord,

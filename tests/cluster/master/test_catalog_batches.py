@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from random import Random
 
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.master.background import MOST_FOUNDED_AT_ONCE, PLACEMENT_BATCH_BYTES, SCAN_INTERVAL_S, fitting, within
+from cluster.client.client import ClusterClient
+from cluster.master.background import (
+    MOST_FOUNDED_AT_ONCE,
+    PLACEMENT_BATCH_BYTES,
+    SCAN_INTERVAL_S,
+    Placement,
+    fitting,
+    within,
+)
 from cluster.master.calls import MOST_IN_FLIGHT
 from cluster.master.catalog import encode_batch
 from cluster.master.ddl import CREATE_BATCH_BYTES
 from cluster.master.manager import MAX_BATCH_BYTES
-from cluster.master.placement import Placement
 from cluster.master.records import (
     TableRecord,
     TabletConfig,
@@ -41,10 +46,10 @@ from cluster.wire.messages import (
     decode_reply,
     encode,
 )
-from harness.ports.sim.world import World
 from tests.cluster.master.catalog_records import COLUMNS
-from tests.cluster.master.master_rig import MASTERS, MasterRig
+from tests.cluster.master.master_rig import MASTERS, MasterRig, play_masters
 from tests.support.few_seeds import few_examples
+from tests.support.played import played
 
 DOCUMENT_BYTES = 117_000
 """What Kudu measured for a table of 1 000 tablets with a simple schema of three columns."""
@@ -114,50 +119,34 @@ def test_of_a_large_table_only_so_many_tablets_are_founded_at_once(states: list[
     assert sum(each.state == "PREPARING" for each in kept) == max(0, min(waiting, limit - founding))
 
 
-def play(scenario: Callable[[MasterRig], Awaitable[None]]) -> None:
-    with World(1) as world:
-        rig = MasterRig(world)
-
-        async def main() -> None:
-            rig.start()
-            await rig.sleep(1)
-            await asyncio.wait_for(scenario(rig), 60)
-
-        world.run(main())
-        assert rig.panics() == [] and world.errors == []
+@played(play_masters)
+async def test_a_master_answers_bytes_that_are_no_request(rig: MasterRig, client: ClusterClient, /) -> None:
+    for payload in (b"", b"\xc1", b"paper", encode({"type": "DropEverything"}), encode(COLUMNS)):
+        reply = decode_reply(await rig.ports.network.call(MASTERS[0].address, payload, 1))
+        assert isinstance(reply, ErrorReply) and (reply.kind, reply.definite) == ("INVALID", True)
+    assert await rig.client().list_tables() == ()
 
 
-def test_a_master_answers_bytes_that_are_no_request() -> None:
-    async def scenario(rig: MasterRig) -> None:
-        for payload in (b"", b"\xc1", b"paper", encode({"type": "DropEverything"}), encode(COLUMNS)):
-            reply = decode_reply(await rig.ports.network.call(MASTERS[0].address, payload, 1))
-            assert isinstance(reply, ErrorReply) and (reply.kind, reply.definite) == ("INVALID", True)
-        assert await rig.client().list_tables() == ()
-
-    play(scenario)
-
-
-def test_followers_take_no_look_at_reports_and_the_leader_refuses_what_is_none() -> None:
+@played(play_masters)
+async def test_followers_take_no_look_at_reports_and_the_leader_refuses_what_is_none(
+    rig: MasterRig, client: ClusterClient, /
+) -> None:
     """M3: a full report of 1 000 tablets costs a follower no more than the liveness that comes with it."""
-
-    async def scenario(rig: MasterRig) -> None:
-        leader = await rig.leader()
-        for master in MASTERS:
-            beat = Heartbeat("h", 0, "h:7050", "z1", 1, True, msgspec.Raw(encode("no reports")))
-            reply = await rig.ask(master.node_id, beat)
-            if master.node_id == leader:
-                assert isinstance(reply, ErrorReply) and "no tablet reports" in reply.message
-            else:
-                assert isinstance(reply, HeartbeatReply)
-
-    play(scenario)
+    leader = await rig.leader()
+    for master in MASTERS:
+        beat = Heartbeat("h", 0, "h:7050", "z1", 1, True, msgspec.Raw(encode("no reports")))
+        reply = await rig.ask(master.node_id, beat)
+        if master.node_id == leader:
+            assert isinstance(reply, ErrorReply) and "no tablet reports" in reply.message
+        else:
+            assert isinstance(reply, HeartbeatReply)
 
 
 def test_a_table_of_many_tablets_comes_up_part_by_part_and_is_told_in_turn() -> None:
     """Never more than its servers can have led at once: a new part is placed as soon as the one before runs."""
     buckets = 300
 
-    async def scenario(rig: MasterRig) -> None:
+    async def scenario(rig: MasterRig, client: ClusterClient) -> None:
         client, most = rig.client(), {"creating": 0, "calls": 0}
         limit = MOST_FOUNDED_AT_ONCE * len(rig.servers)
         for server in rig.servers:
@@ -173,4 +162,4 @@ def test_a_table_of_many_tablets_comes_up_part_by_part_and_is_told_in_turn() -> 
         assert 0 < most["calls"] <= MOST_IN_FLIGHT
         assert took_s < buckets / limit * SCAN_INTERVAL_S, "it did not wait for the next scan"
 
-    play(scenario)
+    play_masters(scenario)

@@ -19,6 +19,7 @@ from cluster.master.tservers import ServerMap
 from cluster.raft.types import Configuration, Member
 from cluster.wire.messages import Heartbeat, HeartbeatReply, TabletReport, encode_reports
 from tests.cluster.master.catalog_records import TABLE, VOTERS, tablet_record
+from tests.support.played import played
 
 REPORT = TabletReport("tablet", "table", "RUNNING", 1, "t1", VOTERS, (), 0, 0)
 
@@ -74,42 +75,40 @@ async def needs_full(manager: CatalogManager, request: Heartbeat) -> bool:
     return reply.need_full_report
 
 
-def test_a_report_is_taken_and_its_tablet_runs() -> None:
-    async def scenario(manager: CatalogManager, leader: Leader) -> None:
-        assert not await needs_full(manager, beat(REPORT, full=True))
-        record = (await manager.lead()).caches.tablets["tablet"]
-        assert (record.state, record.confirmed) == (TabletState.RUNNING, ("t1",))
-
-    play(scenario)
+@played(play)
+async def test_a_report_is_taken_and_its_tablet_runs(manager: CatalogManager, leader: Leader, /) -> None:
+    assert not await needs_full(manager, beat(REPORT, full=True))
+    record = (await manager.lead()).caches.tablets["tablet"]
+    assert (record.state, record.confirmed) == (TabletState.RUNNING, ("t1",))
 
 
-def test_a_life_of_a_server_that_gave_no_full_report_is_asked_for_one() -> None:
-    async def scenario(manager: CatalogManager, leader: Leader) -> None:
-        assert await needs_full(manager, beat())
-        assert not await needs_full(manager, beat(full=True))
-        assert not await needs_full(manager, beat())
-        assert await needs_full(manager, beat(incarnation=2))
-
-    play(scenario)
-
-
-def test_what_was_not_replicated_in_time_is_not_answered_so_that_it_is_told_again() -> None:
-    async def scenario(manager: CatalogManager, leader: Leader) -> None:
-        leader.in_time = False
-        with pytest.raises(Refusal, match="TIMED_OUT"):
-            await heartbeat(manager, beat(REPORT, full=True))
-
-    play(scenario)
+@played(play)
+async def test_a_life_of_a_server_that_gave_no_full_report_is_asked_for_one(
+    manager: CatalogManager, leader: Leader, /
+) -> None:
+    assert await needs_full(manager, beat())
+    assert not await needs_full(manager, beat(full=True))
+    assert not await needs_full(manager, beat())
+    assert await needs_full(manager, beat(incarnation=2))
 
 
-def test_whoever_reports_what_an_earlier_change_of_unknown_outcome_overtakes_is_asked_for_everything() -> None:
-    async def scenario(manager: CatalogManager, leader: Leader) -> None:
-        leader.in_time = False
-        with pytest.raises(Refusal):
-            await heartbeat(manager, beat(REPORT, full=True))
-        leader.in_time = True
-        assert await needs_full(manager, beat(REPORT)), "the one before took effect after all"
-        assert not await needs_full(manager, beat(REPORT, full=True))
-        assert (await manager.lead()).caches.tablets["tablet"].revision == 2
+@played(play)
+async def test_what_was_not_replicated_in_time_is_not_answered_so_that_it_is_told_again(
+    manager: CatalogManager, leader: Leader, /
+) -> None:
+    leader.in_time = False
+    with pytest.raises(Refusal, match="TIMED_OUT"):
+        await heartbeat(manager, beat(REPORT, full=True))
 
-    play(scenario)
+
+@played(play)
+async def test_whoever_reports_what_an_earlier_change_of_unknown_outcome_overtakes_is_asked_for_everything(
+    manager: CatalogManager, leader: Leader, /
+) -> None:
+    leader.in_time = False
+    with pytest.raises(Refusal):
+        await heartbeat(manager, beat(REPORT, full=True))
+    leader.in_time = True
+    assert await needs_full(manager, beat(REPORT)), "the one before took effect after all"
+    assert not await needs_full(manager, beat(REPORT, full=True))
+    assert (await manager.lead()).caches.tablets["tablet"].revision == 2

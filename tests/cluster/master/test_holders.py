@@ -3,14 +3,10 @@ with scripted tablet servers that report each change once."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-
 import pytest
 
 from cluster.client.client import ClusterClient
-from cluster.master.caches import Caches
-from cluster.master.holders import Holders
+from cluster.master.catalog import Caches
 from cluster.master.records import (
     TableRecord,
     TabletRecord,
@@ -18,12 +14,12 @@ from cluster.master.records import (
     deleted_tablet,
     removed_table,
 )
-from cluster.master.reports import ReportedReplica
+from cluster.master.reports import Holders, ReportedReplica
 from cluster.raft.types import OpId
 from cluster.wire.messages import DeleteTablet, TabletReport
-from harness.ports.sim.world import World
 from tests.cluster.master.catalog_records import COLUMNS, TABLE, tablet_record
-from tests.cluster.master.master_rig import MASTERS, MasterRig
+from tests.cluster.master.master_rig import MASTERS, MasterRig, play_masters
+from tests.support.played import played
 
 WAITS, JOINED = ReportedReplica(0, 5, False), ReportedReplica(6, 5, True)
 
@@ -70,22 +66,6 @@ def test_who_came_back_since_is_not_forgotten_with_the_replica_that_was_buried()
     assert told(holders, running(8)) == []
 
 
-Scenario = Callable[[MasterRig, ClusterClient], Awaitable[None]]
-
-
-def play(scenario: Scenario) -> None:
-    with World(1) as world:
-        rig = MasterRig(world, 4)
-
-        async def main() -> None:
-            rig.start()
-            await rig.sleep(1)
-            await asyncio.wait_for(scenario(rig, rig.client()), 60)
-
-        world.run(main())
-        assert rig.panics() == []
-
-
 async def with_learner(rig: MasterRig, client: ClusterClient) -> tuple[str, str]:
     """(Tablet, server that holds a learner of it), which was reported once, before anybody's configuration has it."""
     await client.create_table("a", COLUMNS, 1, 3)
@@ -101,37 +81,35 @@ async def with_learner(rig: MasterRig, client: ClusterClient) -> tuple[str, str]
 
 
 @pytest.mark.parametrize("lost", [False, True])
-def test_a_learner_that_no_record_ever_named_goes_with_its_table(lost: bool) -> None:
+@played(play_masters, tservers=4)
+async def test_a_learner_that_no_record_ever_named_goes_with_its_table(
+    rig: MasterRig, client: ClusterClient, /, lost: bool
+) -> None:
     """A swarm's seed 17: it was reported, then the table was deleted, before its leader replica told of the learner."""
-
-    async def scenario(rig: MasterRig, client: ClusterClient) -> None:
-        tablet_id, name = await with_learner(rig, client)
-        spare = next(server for server in rig.servers if server.name == name)
-        if lost:
-            for master in MASTERS:
-                rig.world.network.cut(master.node_id, name)
-        await client.catalog.delete_table("a")
-        await rig.sleep(4)
-        assert spare.deletes == [] if lost else spare.deletes == [tablet_id], "once, for it was acknowledged"
-        rig.world.network.heal()
-        await rig.sleep(4)
-        assert dict.fromkeys(spare.deletes) == {tablet_id: None}
-
-    play(scenario)
+    tablet_id, name = await with_learner(rig, client)
+    spare = next(server for server in rig.servers if server.name == name)
+    if lost:
+        for master in MASTERS:
+            rig.world.network.cut(master.node_id, name)
+    await client.catalog.delete_table("a")
+    await rig.sleep(4)
+    assert spare.deletes == [] if lost else spare.deletes == [tablet_id], "once, for it was acknowledged"
+    rig.world.network.heal()
+    await rig.sleep(4)
+    assert dict.fromkeys(spare.deletes) == {tablet_id: None}
 
 
-def test_a_learner_that_was_not_added_after_all_goes_with_the_next_configuration() -> None:
+@played(play_masters, tservers=4)
+async def test_a_learner_that_was_not_added_after_all_goes_with_the_next_configuration(
+    rig: MasterRig, client: ClusterClient, /
+) -> None:
     """A swarm's seed 10: it was removed before it had heard of anything, and masters were told of both at once."""
-
-    async def scenario(rig: MasterRig, client: ClusterClient) -> None:
-        tablet_id, name = await with_learner(rig, client)
-        await rig.sleep(3)
-        assert all(server.deletes == [] for server in rig.servers)
-        leader = next(server for server in rig.servers if tablet_id in server.tablets)
-        voters = leader.tablets[tablet_id].voters
-        told = TabletReport(tablet_id, "", "RUNNING", 1, voters[0].node_id, voters, (), 3, 0)
-        leader.mute, leader.tablets, leader.extra_reports = False, {}, (told,)
-        await rig.sleep(3)
-        assert {server.name: server.deletes for server in rig.servers if server.deletes} == {name: [tablet_id]}
-
-    play(scenario)
+    tablet_id, name = await with_learner(rig, client)
+    await rig.sleep(3)
+    assert all(server.deletes == [] for server in rig.servers)
+    leader = next(server for server in rig.servers if tablet_id in server.tablets)
+    voters = leader.tablets[tablet_id].voters
+    told = TabletReport(tablet_id, "", "RUNNING", 1, voters[0].node_id, voters, (), 3, 0)
+    leader.mute, leader.tablets, leader.extra_reports = False, {}, (told,)
+    await rig.sleep(3)
+    assert {server.name: server.deletes for server in rig.servers if server.deletes} == {name: [tablet_id]}

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.master.alters import lagging, settled
-from cluster.master.caches import Caches
+from cluster.master.background import place
+from cluster.master.catalog import Caches
+from cluster.master.ddl import lagging, settled
 from cluster.master.manager import LeaderTerm
-from cluster.master.placement import place, replica_load
 from cluster.master.records import (
     TableState,
     TabletConfig,
@@ -23,7 +23,7 @@ from cluster.master.records import (
     settled_table,
 )
 from cluster.master.reports import Fate, LeaderHint, dropped, fate, next_hint, next_record, reported
-from cluster.master.tservers import ServerEntry, ServerMap, select_replicas
+from cluster.master.tservers import ServerEntry, ServerMap, replica_load, select_replicas
 from cluster.wire.messages import LEADERLESS, Column, Heartbeat, Partition, Replica, TabletReport, encode_reports
 from tests.cluster.master.catalog_records import TABLE, VOTERS, replica, tablet_record
 

@@ -12,11 +12,9 @@ import pytest
 from cluster.groups.waiters import OutcomeUnknown
 from cluster.knobs import Knobs
 from cluster.master.background import create_request
-from cluster.master.caches import Caches
 from cluster.master.calls import MOST_IN_FLIGHT, ServerCall, ServerCalls
-from cluster.master.catalog import Catalog, encode_batch
-from cluster.master.freshness import Freshness
-from cluster.master.manager import CatalogManager, LeaderTerm, Refusal
+from cluster.master.catalog import Caches, Catalog, encode_batch
+from cluster.master.manager import CatalogManager, Freshness, LeaderTerm, Refusal
 from cluster.master.records import (
     ServerRecord,
     TabletConfig,
@@ -166,7 +164,7 @@ class Slow:
         self.done: list[object] = []
         self.released = asyncio.Event()
         self.ports = Around(self._answer).ports
-        self.calls = ServerCalls(self.ports, ServerMap(1), done=lambda call: self.done.append(call.request))
+        self.calls = ServerCalls(self.ports, ServerMap(1), on_done=lambda call: self.done.append(call.request))
 
     async def _answer(self, request: object) -> Reply:
         self.told.append(request)

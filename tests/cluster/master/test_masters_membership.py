@@ -11,7 +11,7 @@ import pytest
 from cluster.failpoints import MASTER
 from cluster.master.membership import Step, change_masters, next_step
 from cluster.raft.types import ChangeKind, Configuration, Member
-from cluster.tserver.masters import MASTERS_FILE
+from cluster.tserver.heartbeats import MASTERS_FILE
 from cluster.wire.messages import ConfigurationReply
 from cluster.wire.operating import ChangeMasters
 from harness.errors import DefiniteError

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
 from cluster.quorum.deletions import Deletion
-from cluster.quorum.keys import ABOVE, LOWEST_KEY, KeyBytes, KeySpan, encode_key, span_of
+from cluster.quorum.ids import MutationId
+from cluster.quorum.keys import ABOVE, LOWEST_KEY, KeyBytes, KeySpan, encode_key
 from cluster.quorum.mutation import MutationBuilder, PartitionMutation
+from cluster.quorum.mutation_log import MutationLog
 from cluster.quorum.rows import PartitionContents, merge_contents
 from cluster.store.cells import Value
+
+
+def span_of(prefix: Sequence[Value]) -> KeySpan:
+    """All keys that begin with these values; a whole key's own span is that of its values."""
+    key = encode_key(prefix)
+    return key, key + ABOVE
+
+
+def has_applied(log: MutationLog, each: MutationId) -> bool:
+    """Whether a replica has a mutation by what its log tells."""
+    return each.time < log.low_bound or each in log.index
+
 
 PARTITIONS = tuple(encode_key((name,)) for name in ("a", "b", "c"))
 KEYS = tuple(encode_key((first, second)) for first in (0, 1, 300) for second in ("", "x"))

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from cluster.deploy.database import ReferenceDatabase
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import Layout
+from cluster.failpoints import QUORUM_POINTS
 from cluster.knobs import Knobs
 from cluster.quorum.client import QuorumClient, QuorumClientTable
 from cluster.quorum.keys import EVERYTHING, bucket_of, decode_key, encode_key, token_of
@@ -29,7 +30,7 @@ from cluster.store.schema import Column
 from cluster.wire.messages import WIRE_VERSION
 from harness.env.sim import SimEnvironment
 from harness.ports.api import CallLost, Ports, Unreachable, node_of
-from harness.ports.failpoints import InjectedFailure
+from harness.ports.failpoints import Arming, InjectedFailure
 from harness.ports.machines import ProcessState
 from harness.ports.sim.clock import EPOCH_NS
 from harness.ports.sim.world import World
@@ -208,6 +209,39 @@ class SimQuorumRig(QuorumRig):
 
     def heal(self) -> None:
         self.world.network.heal()
+
+    def hold(self, node: str, point: str) -> tuple[asyncio.Event, asyncio.Event]:
+        """Whoever passes a failpoint of a node sets the first event, and waits for the second."""
+        reached, released = asyncio.Event(), asyncio.Event()
+
+        async def pass_slowly() -> None:
+            reached.set()
+            await released.wait()
+
+        self.world.node(node).failpoints.arm(Arming(point, lambda _: pass_slowly()))
+        return reached, released
+
+    async def pass_failpoints(self, prefer: tuple[str, str]) -> None:
+        """Note every failpoint that is passed, and pass those of writes that a replica misses, and of a short read."""
+        a = self.replicas[0]
+        d, e = self.others
+        for name in (*self.replicas, d, e):
+            for point in QUORUM_POINTS:
+                self.world.node(name).failpoints.arm(Arming(point, "delay", times=0, seconds=0.001))
+        await self.write(d, wrote(1, "old", 1, 2, 3, 4), "ALL")
+        self.cut(d, a)
+        await self.write(d, deleted(2, 2), "QUORUM", timeout_s=0.3)
+        await asyncio.sleep(0.5)
+        self.heal()
+        await self.read(e, everything(limit=3), prefer)
+        self.cut(d, a)
+        await self.write(d, wrote(3, "new", 5), "QUORUM", timeout_s=0.3)
+        self.heal()
+
+    def points_not_passed(self) -> list[str]:
+        """The failpoints that no node has passed."""
+        acted = [self.world.node(name).body.acted for name in (*self.replicas, *self.others)]
+        return [point for point in QUORUM_POINTS if not any(each.get(point) for each in acted)]
 
 
 def play_quorum(scenario: Callable[[SimQuorumRig], object], seed: int = 1, **options: object) -> None:

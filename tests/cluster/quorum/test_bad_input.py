@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from cluster.knobs import Knobs
+from cluster.quorum.coordinator import MOST_AHEAD_NS, MOST_BYTES
 from cluster.quorum.messages import PageRead, QuorumRequest, ReadPartition, WritePartition, Written
 from cluster.quorum.mutation import PartitionMutation, encode_mutation
-from cluster.quorum.requests import MOST_AHEAD_NS, MOST_BYTES
 from cluster.quorum.slices import Slice
 from cluster.wire.messages import ErrorReply
 from tests.cluster.quorum.quorum_rig import FROM_NS, TABLE, SimQuorumRig, everything, part, play_quorum, rows_of, wrote

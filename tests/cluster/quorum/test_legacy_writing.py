@@ -8,26 +8,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cluster.quorum.calls import Delivery
+from cluster.quorum.coordinator import (
+    MOST_AHEAD_NS,
+    MOST_BYTES,
+    Invalid,
+    WriteOutcome,
+    WriteState,
+    checked_mutation,
+    local_demand,
+)
 from cluster.quorum.mutation import MutationBuilder, encode_mutation
 from cluster.quorum.replica_sets import Endpoint, ReplicaSet
-from cluster.quorum.requests import MOST_AHEAD_NS, MOST_BYTES, Invalid, checked_mutation, local_demand
-from cluster.quorum.writing import Delivery, WriteOutcome, WriteState
 from harness.levels import Demand, quorum
 
 THREE = ReplicaSet("t", tuple(Endpoint(name, "", "z1") for name in "abc"))
 
 
-def told(fates: tuple[Delivery, ...], wanted: int) -> WriteState:
+def note(fates: tuple[Delivery, ...], wanted: int) -> WriteState:
     state = WriteState(THREE, Demand(wanted, {}))
     for name, fate in zip("abc", fates, strict=False):
-        state.told(name, fate)
+        state.note(name, fate)
     return state
 
 
 def test_every_course_of_a_write_to_three_replicas() -> None:
     for wanted, fates in product((1, 2, 3), product(Delivery, repeat=3)):
         durable = fates.count(Delivery.DURABLE)
-        state = told(fates, wanted)
+        state = note(fates, wanted)
         if durable >= wanted:
             assert state.outcome is WriteOutcome.ACKNOWLEDGED
         elif durable or Delivery.LOST in fates:
@@ -40,11 +48,11 @@ def test_every_course_of_a_write_to_three_replicas() -> None:
 
 
 def test_a_level_is_met_as_soon_as_enough_have_it_and_nothing_else_is_known_early() -> None:
-    assert told((Delivery.LOST,), 2).outcome is None
-    assert told((Delivery.DURABLE, Delivery.REFUSED), 2).outcome is None
-    assert told((Delivery.DURABLE, Delivery.DURABLE), 2).outcome is WriteOutcome.ACKNOWLEDGED
-    state = told((Delivery.DURABLE, Delivery.LOST), 2)
-    state.told("b", Delivery.DURABLE)
+    assert note((Delivery.LOST,), 2).outcome is None
+    assert note((Delivery.DURABLE, Delivery.REFUSED), 2).outcome is None
+    assert note((Delivery.DURABLE, Delivery.DURABLE), 2).outcome is WriteOutcome.ACKNOWLEDGED
+    state = note((Delivery.DURABLE, Delivery.LOST), 2)
+    state.note("b", Delivery.DURABLE)
     assert state.acknowledged_by == ("a",), "the first word counts"
 
 

@@ -7,7 +7,6 @@ import asyncio
 import pytest
 from test_tears import OLD, seen, write_to_one
 
-from cluster.failpoints import QUORUM_POINTS
 from cluster.knobs import Knobs
 from cluster.quorum.ids import MutationId
 from cluster.quorum.messages import (
@@ -35,7 +34,6 @@ from cluster.quorum.messages import PartitionSummary as Summarized
 from cluster.quorum.mutation import encode_mutation
 from cluster.quorum.summaries import ALL_IDS
 from cluster.wire.messages import ErrorReply, Replica
-from harness.ports.failpoints import Arming
 from tests.cluster.quorum.quorum_rig import (
     FROM_NS,
     SimQuorumRig,
@@ -46,93 +44,81 @@ from tests.cluster.quorum.quorum_rig import (
     rows_of,
     wrote,
 )
+from tests.support.played import played
 
 NEW = dict.fromkeys(OLD, "new")
 
 
-def test_a_read_of_two_rows_brings_all_of_a_write_that_reached_one_replica() -> None:
-    async def scenario(rig: SimQuorumRig) -> None:
-        a, b, c = rig.replicas
-        d, e = rig.others
-        assert isinstance(await rig.write(e, wrote(10, "old", 1, 2, 3, 4), "ALL"), Written)
-        await write_to_one(rig, d, a, 20, "new")
-        assert await rig.held(a) == NEW
-        assert await rig.held(b) == await rig.held(c) == OLD
+@played(play_quorum, design="logged")
+async def test_a_read_of_two_rows_brings_all_of_a_write_that_reached_one_replica(rig: SimQuorumRig, /) -> None:
+    a, b, c = rig.replicas
+    d, e = rig.others
+    assert isinstance(await rig.write(e, wrote(10, "old", 1, 2, 3, 4), "ALL"), Written)
+    await write_to_one(rig, d, a, 20, "new")
+    assert await rig.held(a) == NEW
+    assert await rig.held(b) == await rig.held(c) == OLD
 
-        reply = await rig.read(e, part(1, 2), (b, a))
-        assert isinstance(reply, PageRead) and reply.replicas == (b, a)
-        assert rows_of(reply.page) == {1: "new", 2: "new"}, "applied to the data of one that lacked it"
-        assert await rig.held(b) == NEW, "whole, and before the client was answered"
-        assert await rig.held(c) == OLD
-        assert seen(await rig.read(e, everything(), (b, c))) == NEW
-        assert await rig.held(c) == NEW
-
-    play_quorum(scenario, design="logged")
+    reply = await rig.read(e, part(1, 2), (b, a))
+    assert isinstance(reply, PageRead) and reply.replicas == (b, a)
+    assert rows_of(reply.page) == {1: "new", 2: "new"}, "applied to the data of one that lacked it"
+    assert await rig.held(b) == NEW, "whole, and before the client was answered"
+    assert await rig.held(c) == OLD
+    assert seen(await rig.read(e, everything(), (b, c))) == NEW
+    assert await rig.held(c) == NEW
 
 
-def test_a_short_read_forwards_a_write_that_arrives_between_two_answers() -> None:
-    async def scenario(rig: SimQuorumRig) -> None:
-        a, b, c = rig.replicas
-        d, e = rig.others
-        await rig.write(e, wrote(10, "old", 1, 2, 3, 4), "ALL")
-        rig.cut(d, a)
-        assert isinstance(await rig.write(d, deleted(15, 2), "QUORUM"), Written)
-        await rig.database.kill(d)
-        rig.heal()
-        assert await rig.held(a) == OLD
+@played(play_quorum, design="logged")
+async def test_a_short_read_forwards_a_write_that_arrives_between_two_answers(rig: SimQuorumRig, /) -> None:
+    a, b, c = rig.replicas
+    d, e = rig.others
+    await rig.write(e, wrote(10, "old", 1, 2, 3, 4), "ALL")
+    rig.cut(d, a)
+    assert isinstance(await rig.write(d, deleted(15, 2), "QUORUM"), Written)
+    await rig.database.kill(d)
+    rig.heal()
+    assert await rig.held(a) == OLD
 
-        held, reached = asyncio.Event(), asyncio.Event()
+    reached, released = rig.hold(e, "quorum.before_follow_up")
+    reading = asyncio.create_task(rig.read(e, everything(limit=3), (a, b)))
+    await reached.wait()
+    assert await rig.held(a) == {1: "old", 3: "old", 4: "old"}, "it has the deletion that it had missed"
 
-        async def hold() -> None:
-            reached.set()
-            await held.wait()
+    # Between A's two answers W of r1 to r4 is acknowledged by A and C.
+    rig.cut(c, b)
+    assert isinstance(await rig.write(c, wrote(20, "new", 1, 2, 3, 4), "QUORUM"), Written)
+    assert await rig.held(b) == {1: "old", 3: "old", 4: "old"}
+    rig.world.node(e).failpoints.disarm("quorum.before_follow_up")
+    released.set()
 
-        coordinator = rig.world.node(e).failpoints
-        coordinator.arm(Arming("quorum.before_follow_up", lambda point: hold()))
-        reading = asyncio.create_task(rig.read(e, everything(limit=3), (a, b)))
-        await reached.wait()
-        assert await rig.held(a) == {1: "old", 3: "old", 4: "old"}, "it has the deletion that it had missed"
-
-        # Between A's two answers W of r1 to r4 is acknowledged by A and C.
-        rig.cut(c, b)
-        assert isinstance(await rig.write(c, wrote(20, "new", 1, 2, 3, 4), "QUORUM"), Written)
-        assert await rig.held(b) == {1: "old", 3: "old", 4: "old"}
-        coordinator.disarm("quorum.before_follow_up")
-        held.set()
-
-        assert seen(await reading) == {1: "new", 2: "new", 3: "new"}, "all of the page is of the later moment"
-        assert await rig.held(b) == NEW, "who was asked as well has the write by now"
-
-    play_quorum(scenario, design="logged")
+    assert seen(await reading) == {1: "new", 2: "new", 3: "new"}, "all of the page is of the later moment"
+    assert await rig.held(b) == NEW, "who was asked as well has the write by now"
 
 
-def test_ids_and_mutations_survive_restarts_and_what_is_known_is_not_stored_again() -> None:
-    async def scenario(rig: SimQuorumRig) -> None:
-        a, _, _ = rig.replicas
-        partition = everything().partition
-        for number in range(1, 6):
-            assert isinstance(await rig.write(a, wrote(number, f"v{number}", number), "ALL"), Written)
-        ask = SummarizePartition(rig.tablet_id, ANY_EPOCH, partition, 0, ALL_IDS)
-        before = await rig.ask(a, ask)
-        assert isinstance(before, Summarized) and before.summary.ids is not None and before.summary.count == 5
-        await rig.database.kill(a)
-        await rig.database.start(a)
+@played(play_quorum, design="logged")
+async def test_ids_and_mutations_survive_restarts_and_what_is_known_is_not_stored_again(rig: SimQuorumRig, /) -> None:
+    a, _, _ = rig.replicas
+    partition = everything().partition
+    for number in range(1, 6):
+        assert isinstance(await rig.write(a, wrote(number, f"v{number}", number), "ALL"), Written)
+    ask = SummarizePartition(rig.tablet_id, ANY_EPOCH, partition, 0, ALL_IDS)
+    before = await rig.ask(a, ask)
+    assert isinstance(before, Summarized) and before.summary.ids is not None and before.summary.count == 5
+    await rig.database.kill(a)
+    await rig.database.start(a)
 
-        async def back() -> bool:
-            return await rig.ask(a, ask) == before
+    async def back() -> bool:
+        return await rig.ask(a, ask) == before
 
-        await rig.until(back, "the same ids after a restart")
-        fetched = await rig.ask(a, FetchMutations(rig.tablet_id, ANY_EPOCH, before.summary.ids))
-        assert isinstance(fetched, MutationsFetched)
-        assert {each.mutation for each in fetched.mutations} == {
-            encode_mutation(wrote(number, f"v{number}", number)) for number in range(1, 6)
-        }
-        other = LoggedMutation(before.summary.ids[0], encode_mutation(wrote(99, "another", 9)))
-        assert await rig.ask(a, DeliverMutations(rig.tablet_id, ANY_EPOCH, (other, *fetched.mutations))) == Stored()
-        assert 9 not in await rig.held(a), "an id names one mutation for ever"
-        assert await rig.ask(a, ask) == before
-
-    play_quorum(scenario, design="logged")
+    await rig.until(back, "the same ids after a restart")
+    fetched = await rig.ask(a, FetchMutations(rig.tablet_id, ANY_EPOCH, before.summary.ids))
+    assert isinstance(fetched, MutationsFetched)
+    assert {each.mutation for each in fetched.mutations} == {
+        encode_mutation(wrote(number, f"v{number}", number)) for number in range(1, 6)
+    }
+    other = LoggedMutation(before.summary.ids[0], encode_mutation(wrote(99, "another", 9)))
+    assert await rig.ask(a, DeliverMutations(rig.tablet_id, ANY_EPOCH, (other, *fetched.mutations))) == Stored()
+    assert 9 not in await rig.held(a), "an id names one mutation for ever"
+    assert await rig.ask(a, ask) == before
 
 
 def test_each_design_refuses_what_is_of_the_other() -> None:
@@ -169,19 +155,8 @@ def test_a_deletion_carries_its_coordinator_s_clock_whatever_its_client_says(des
 def test_every_failpoint_of_coordinators_and_replicas_is_reached() -> None:
     async def scenario(rig: SimQuorumRig) -> None:
         a, b, _ = rig.replicas
-        d, e = rig.others
-        for name in (*rig.replicas, d, e):
-            for point in QUORUM_POINTS:
-                rig.world.node(name).failpoints.arm(Arming(point, "delay", times=0, seconds=0.001))
-        await rig.write(d, wrote(1, "old", 1, 2, 3, 4), "ALL")
-        rig.cut(d, a)
-        await rig.write(d, deleted(2, 2), "QUORUM", timeout_s=0.3)
-        await asyncio.sleep(0.5)
-        rig.heal()
-        await rig.read(e, everything(limit=3), (a, b))
-        rig.cut(d, a)
-        await rig.write(d, wrote(3, "new", 5), "QUORUM", timeout_s=0.3)
-        rig.heal()
+        d, _ = rig.others
+        await rig.pass_failpoints((a, b))
         listed = await rig.ask(b, ListIds(rig.tablet_id, 0, 0, 1 << 62))
         assert isinstance(listed, IdsListed) and listed.ids
         address = Replica(a, rig.database.address(a))
@@ -194,9 +169,7 @@ def test_every_failpoint_of_coordinators_and_replicas_is_reached() -> None:
 
         async def all_but_streams() -> bool:
             """Of these a reconciliation passes some; streams are of legacy tables' repair."""
-            acted = [dict(rig.world.node(name).body.acted) for name in (*rig.replicas, d, e)]
-            unseen = [point for point in QUORUM_POINTS if not any(each.get(point) for each in acted)]
-            return unseen == ["quorum.before_stream"]
+            return rig.points_not_passed() == ["quorum.before_stream"]
 
         await rig.until(all_but_streams, "every failpoint, the coordinator's of a reconciliation too")
 
@@ -214,18 +187,12 @@ def test_data_and_summary_are_one_moment_and_with_the_flaw_a_write_between_them_
         rig.cut(d, a)
         assert isinstance(await rig.write(d, wrote(20, "new", 1), "QUORUM"), Written)
         assert await rig.held(a) == {1: "old"}
-        held, reached = asyncio.Event(), asyncio.Event()
-
-        async def hold() -> None:
-            reached.set()
-            await held.wait()
-
-        rig.world.node(a).failpoints.arm(Arming("quorum.after_rows", lambda point: hold()))
+        reached, released = rig.hold(a, "quorum.after_rows")
         reading = asyncio.create_task(rig.read(e, everything(), (a, b)))
         await reached.wait()
         await rig.read(e, everything(), (b, a))
         assert await rig.held(a) == {1: "new"}, "another read has brought it"
-        held.set()
+        released.set()
         shown.append(seen(await reading))
 
     shown: list[dict[int, str]] = []

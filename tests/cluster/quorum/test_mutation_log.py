@@ -1,13 +1,48 @@
-"""Q3 to Q5: what a replica's log tells of any moment is what it had applied by then, or nothing at all."""
+"""The addressable log of a replica and its index, against plain lists."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cluster.quorum.fence import Fence, decode_fence, encode_fence
 from cluster.quorum.ids import MutationId
-from cluster.quorum.mutation_log import MutationLog
+from cluster.quorum.mutation_log import MutationIndex, MutationLog
 from cluster.quorum.summaries import summarize
+from tests.cluster.quorum.mutations import has_applied
+
+INDEXED = st.builds(MutationId, time=st.integers(1, 12), node=st.sampled_from(["t1", "t2"]))
+ADDED = st.tuples(INDEXED, st.sampled_from([b"a", b"b", b"c"]), st.integers(0, 99))
+
+
+@given(st.lists(ADDED | st.integers(0, 13), max_size=40), st.integers(0, 13), st.integers(0, 13))
+def test_it_knows_what_a_plain_list_knows(
+    steps: list[tuple[MutationId, bytes, int] | int], low: int, high: int
+) -> None:
+    index, plain = MutationIndex[int](), {}
+    for step in steps:
+        if isinstance(step, int):
+            gone = index.forget_below(step)
+            assert [(each, *found) for each, found in gone] == sorted(
+                (each, *found) for each, found in plain.items() if each.time < step
+            )
+            plain = {each: found for each, found in plain.items() if each.time >= step}
+        else:
+            each, partition, place = step
+            partition = plain[each][0] if each in plain else partition  # an id is of one partition for ever
+            assert index.add(each, partition, place) == (each not in plain)
+            plain.setdefault(each, (partition, place))
+    assert len(index) == len(plain) and all(index.place(each) == place for each, (_, place) in plain.items())
+    assert index.between(low, high) == sorted(each for each in plain if low <= each.time < high)
+    for partition in (b"a", b"b", b"c"):
+        assert sorted(index.of_partition(partition)) == sorted(id for id, (of, _) in plain.items() if of == partition)
+    assert MutationId(99, "t1") not in index and index.get(MutationId(99, "t1")) is None
+
+
+def test_a_fence_comes_back_from_its_bytes() -> None:
+    fence = Fence(fence=5, low_bound=3)
+    assert decode_fence(encode_fence(fence)) == fence
+
 
 TIMES = st.integers(1, 9)
 IDS = st.builds(MutationId, time=TIMES, node=st.sampled_from(["t1", "t2"]))
@@ -52,8 +87,8 @@ def test_a_log_tells_what_was_applied_at_a_moment_or_that_it_can_t(
     assert log.needs_from == min(kept, default=None)
     assert log.needed(as_of) == [(place, *applied.places[place]) for place in kept if place <= as_of]
     for each, _ in applied.places.values():
-        assert log.has(each)
-    assert all(log.has(MutationId(time, "t3")) == (time < low) for time in range(12))
+        assert has_applied(log, each)
+    assert all(has_applied(log, MutationId(time, "t3")) == (time < low) for time in range(12))
     for partition in (b"a", b"b"):
         assert log.summary(partition) == summarize(applied.ids(partition, low), low)
         for detail in (0, 6):

@@ -11,7 +11,7 @@ from cluster.observer import Observer
 from cluster.quorum.deletions import Deletion
 from cluster.quorum.fence import NS_PER_MS, Fence, Gate, purgeable_below, too_old
 from cluster.quorum.ids import MutationId
-from cluster.quorum.logged_replica import LoggedReplica
+from cluster.quorum.replica import LoggedReplica
 from cluster.wire.messages import CreateTablet, Partition
 from harness.ports.sim.world import World
 

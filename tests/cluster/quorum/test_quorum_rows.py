@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cluster.log.frames import OtherVersion
 from cluster.quorum.deletions import Deletion, RangeDeletion, add_range
-from cluster.quorum.keys import ABOVE, InvalidKey, decode_key, encode_key, place_of, span_of, token_of
+from cluster.quorum.keys import ABOVE, InvalidKey, decode_key, encode_key, place_of, token_of
 from cluster.quorum.mutation import (
     InvalidMutation,
     MutationBuilder,
@@ -33,7 +33,7 @@ from cluster.quorum.rows import (
     without_deletions,
 )
 from cluster.quorum.slices import visible_rows
-from tests.cluster.quorum.mutations import BOUNDS, KEYS, PARTITIONS, NaiveRows, Statements, in_one, statements
+from tests.cluster.quorum.mutations import BOUNDS, KEYS, PARTITIONS, NaiveRows, Statements, in_one, span_of, statements
 
 scalars = st.one_of(
     st.integers(-(1 << 63), (1 << 63) - 1),

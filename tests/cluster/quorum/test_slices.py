@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.quorum.keys import EVERYTHING, encode_key, span_of
+from cluster.quorum.keys import EVERYTHING, encode_key
 from cluster.quorum.mutation import MutationBuilder
 from cluster.quorum.rows import PartitionContents, clip_contents, join_contents, merge_contents
 from cluster.quorum.slices import (
@@ -27,7 +27,7 @@ from cluster.quorum.slices import (
     resumed,
     visible_rows,
 )
-from tests.cluster.quorum.mutations import BOUNDS, COLUMNS, PARTITIONS, in_one, spans, statements
+from tests.cluster.quorum.mutations import BOUNDS, COLUMNS, PARTITIONS, in_one, span_of, spans, statements
 
 few = st.lists(statements(st.integers(0, 6)), max_size=6)
 P = PARTITIONS[0]

@@ -11,6 +11,7 @@ from tests.cluster.quorum.tear_stories import (
     torn_by_short_read_protection,
     write_to_one,
 )
+from tests.support.played import played
 
 
 def test_read_repair_tears_a_write_that_reached_one_replica() -> None:
@@ -21,28 +22,24 @@ def test_short_read_protection_tears_a_write_that_arrives_between_two_answers() 
     play_quorum(torn_by_short_read_protection)
 
 
-def test_without_read_repair_the_same_write_flaps_and_is_seen_whole_or_not_at_all() -> None:
-    async def scenario(rig: SimQuorumRig) -> None:
-        a, b, c = rig.replicas
-        d, e = rig.others
-        await rig.write(e, wrote(10, "old", 1, 2, 3, 4), "ALL")
-        await write_to_one(rig, d, a, 20, "new")
-        assert seen(await rig.read(e, part(1, 2), (a, b), repair="none")) == {1: "new", 2: "new"}
-        assert await rig.held(b) == OLD, "nothing is repaired"
-        assert seen(await rig.read(e, everything(), (b, c), repair="none")) == OLD, "seen, and unseen again"
-        assert seen(await rig.read(e, everything(), (a, c), repair="none")) == NEW
-
-    play_quorum(scenario)
+@played(play_quorum)
+async def test_without_read_repair_the_same_write_flaps_and_is_seen_whole_or_not_at_all(rig: SimQuorumRig, /) -> None:
+    a, b, c = rig.replicas
+    d, e = rig.others
+    await rig.write(e, wrote(10, "old", 1, 2, 3, 4), "ALL")
+    await write_to_one(rig, d, a, 20, "new")
+    assert seen(await rig.read(e, part(1, 2), (a, b), repair="none")) == {1: "new", 2: "new"}
+    assert await rig.held(b) == OLD, "nothing is repaired"
+    assert seen(await rig.read(e, everything(), (b, c), repair="none")) == OLD, "seen, and unseen again"
+    assert seen(await rig.read(e, everything(), (a, c), repair="none")) == NEW
 
 
-def test_reads_as_wide_as_the_write_repair_all_of_it() -> None:
-    async def scenario(rig: SimQuorumRig) -> None:
-        a, b, c = rig.replicas
-        d, e = rig.others
-        await rig.write(e, wrote(10, "old", 1, 2, 3, 4), "ALL")
-        await write_to_one(rig, d, a, 20, "new")
-        assert seen(await rig.read(e, everything(), (a, b))) == NEW
-        assert await rig.held(b) == NEW
-        assert seen(await rig.read(e, everything(), (b, c))) == NEW
-
-    play_quorum(scenario)
+@played(play_quorum)
+async def test_reads_as_wide_as_the_write_repair_all_of_it(rig: SimQuorumRig, /) -> None:
+    a, b, c = rig.replicas
+    d, e = rig.others
+    await rig.write(e, wrote(10, "old", 1, 2, 3, 4), "ALL")
+    await write_to_one(rig, d, a, 20, "new")
+    assert seen(await rig.read(e, everything(), (a, b))) == NEW
+    assert await rig.held(b) == NEW
+    assert seen(await rig.read(e, everything(), (b, c))) == NEW

@@ -22,6 +22,7 @@ from cluster.wire.messages import (
 from cluster.wire.operating import LeadershipReply, TransferLeadership
 from harness.ports.api import CallLost, Unreachable
 from tests.cluster.tserver.tserver_rig import NAMES, SECOND, TserverRig, simulate
+from tests.support.played import played
 
 LONG_S = 3
 LONG = Knobs(
@@ -72,24 +73,24 @@ async def highest_read(servers: TserverRig, holder: str) -> int:
     return highest
 
 
-def test_a_silent_tablet_serves_strong_reads_without_an_entry_or_a_message_in_its_group() -> None:
-    async def scenario(servers: TserverRig) -> None:
-        holder = await silent(servers)
-        before, network = await last_indexes(servers), servers.world.network
-        delivered = network.delivered
-        await servers.clock.sleep(60)
-        at_rest = network.delivered - delivered
-        delivered = network.delivered
-        for _ in range(120):
-            shown = servers.world.node(holder).clock.wall_ns()
-            reply = await servers.call(holder, ReadCell("tab", 1, 0, 0))
-            assert isinstance(reply, ReadReply) and reply.value == 1
-            assert reply.timestamp >> 16 >= shown >> 16, "a strong read is served at its arrival or later"
-            await servers.clock.sleep(0.5)
-        assert network.delivered - delivered <= at_rest * 1.02 + 2 * 120, "a call and its answer each"
-        assert await last_indexes(servers) == before and len(before) == 1
-
-    simulate(6, scenario, knobs=Knobs(session_silence_ms=10_000_000))
+@played(simulate, seed=6, knobs=Knobs(session_silence_ms=10_000_000))
+async def test_a_silent_tablet_serves_strong_reads_without_an_entry_or_a_message_in_its_group(
+    servers: TserverRig, /
+) -> None:
+    holder = await silent(servers)
+    before, network = await last_indexes(servers), servers.world.network
+    delivered = network.delivered
+    await servers.clock.sleep(60)
+    at_rest = network.delivered - delivered
+    delivered = network.delivered
+    for _ in range(120):
+        shown = servers.world.node(holder).clock.wall_ns()
+        reply = await servers.call(holder, ReadCell("tab", 1, 0, 0))
+        assert isinstance(reply, ReadReply) and reply.value == 1
+        assert reply.timestamp >> 16 >= shown >> 16, "a strong read is served at its arrival or later"
+        await servers.clock.sleep(0.5)
+    assert network.delivered - delivered <= at_rest * 1.02 + 2 * 120, "a call and its answer each"
+    assert await last_indexes(servers) == before and len(before) == 1
 
 
 async def first_write_after(servers: TserverRig, holder: str, sequence: int = 2) -> Done:
@@ -140,34 +141,27 @@ def test_a_successor_writes_above_all_that_was_served_by_promises(seed: int) -> 
     simulate(seed, scenario, knobs=FAR)
 
 
-def test_with_the_flaw_support_not_waited_out_it_writes_below() -> None:
-    async def scenario(servers: TserverRig) -> None:
-        read, written = await lost_after_silence(servers)
-        assert written < read
-
-    simulate(1, scenario, ("support-not-waited-out",), FAR)
+@played(simulate, seed=1, flaws=("support-not-waited-out",), knobs=FAR)
+async def test_with_the_flaw_support_not_waited_out_it_writes_below(servers: TserverRig, /) -> None:
+    read, written = await lost_after_silence(servers)
+    assert written < read
 
 
-def test_with_the_flaw_support_not_waited_out_it_begins_within_the_promises() -> None:
+@played(simulate, seed=6, flaws=("support-not-waited-out",), knobs=LONG)
+async def test_with_the_flaw_support_not_waited_out_it_begins_within_the_promises(servers: TserverRig, /) -> None:
     """The lease of the old holder lasts for three seconds when it is cut off, and an election takes less than one."""
-
-    async def scenario(servers: TserverRig) -> None:
-        holder = await silent(servers)
-        end = (await servers.read()).timestamp + LONG_S * SECOND
-        servers.cut_off(holder)
-        assert (await first_write_after(servers, holder)).timestamp < end - SECOND
-
-    simulate(6, scenario, ("support-not-waited-out",), LONG)
+    holder = await silent(servers)
+    end = (await servers.read()).timestamp + LONG_S * SECOND
+    servers.cut_off(holder)
+    assert (await first_write_after(servers, holder)).timestamp < end - SECOND
 
 
-def test_a_successor_begins_only_when_the_promises_are_over() -> None:
-    async def scenario(servers: TserverRig) -> None:
-        holder = await silent(servers)
-        end = (await servers.read()).timestamp + (LONG_S - 0.3) * SECOND
-        servers.cut_off(holder)
-        assert (await first_write_after(servers, holder)).timestamp > end
-
-    simulate(6, scenario, knobs=LONG)
+@played(simulate, seed=6, knobs=LONG)
+async def test_a_successor_begins_only_when_the_promises_are_over(servers: TserverRig, /) -> None:
+    holder = await silent(servers)
+    end = (await servers.read()).timestamp + (LONG_S - 0.3) * SECOND
+    servers.cut_off(holder)
+    assert (await first_write_after(servers, holder)).timestamp > end
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -187,17 +181,15 @@ def test_after_a_silence_with_reads_to_its_end_a_fail_over_takes_no_longer_than_
     simulate(seed, scenario, knobs=knobs)
 
 
-def test_a_lease_that_is_handed_over_after_a_silence_is_not_waited_for() -> None:
-    async def scenario(servers: TserverRig) -> None:
-        holder = await silent(servers)
-        assert isinstance(read := await servers.call(holder, ReadCell("tab", 1, 0, 0)), ReadReply)
-        target = next(name for name in NAMES if name != holder)
-        reply = await servers.call(holder, TransferLeadership("tab", target, 5.0), 6.0)
-        assert isinstance(reply, LeadershipReply)
-        assert isinstance(done := await servers.write(2, 2), Done)
-        assert read.timestamp < done.timestamp < read.timestamp + 5 * SECOND, "the old lease lasts for 20 s"
-
-    simulate(6, scenario, knobs=Knobs(tablet_lease_ms=20_000, quiesce_after_ms=200, session_silence_ms=10_000_000))
+@played(simulate, seed=6, knobs=Knobs(tablet_lease_ms=20_000, quiesce_after_ms=200, session_silence_ms=10_000_000))
+async def test_a_lease_that_is_handed_over_after_a_silence_is_not_waited_for(servers: TserverRig, /) -> None:
+    holder = await silent(servers)
+    assert isinstance(read := await servers.call(holder, ReadCell("tab", 1, 0, 0)), ReadReply)
+    target = next(name for name in NAMES if name != holder)
+    reply = await servers.call(holder, TransferLeadership("tab", target, 5.0), 6.0)
+    assert isinstance(reply, LeadershipReply)
+    assert isinstance(done := await servers.write(2, 2), Done)
+    assert read.timestamp < done.timestamp < read.timestamp + 5 * SECOND, "the old lease lasts for 20 s"
 
 
 @pytest.mark.parametrize("knobs", [LONG, msgspec.structs.replace(LONG, tablet_lease_ms=400)], ids=["long", "short"])
@@ -218,27 +210,24 @@ def test_before_members_change_the_record_says_what_they_have_promised(knobs: Kn
     simulate(6, scenario, knobs=knobs)
 
 
-def test_a_leader_that_waits_for_promises_changes_no_members_meanwhile() -> None:
+@played(simulate, seed=6, knobs=LONG)
+async def test_a_leader_that_waits_for_promises_changes_no_members_meanwhile(servers: TserverRig, /) -> None:
     """Of who joins nobody would know what was promised."""
-
-    async def scenario(servers: TserverRig) -> None:
-        holder = await silent(servers)
-        assert (await servers.read()).value == 1
-        servers.world.node(holder).kill()
-        leaders: list[str] = []
-        while not leaders:
-            await servers.clock.sleep(0.05)
-            leaders = [name for name, state in (await states(servers)).items() if state.role == "leader"]
-        state = (await states(servers))[leaders[0]]
-        position = (state.config_term, state.config_index)
-        hasty = ChangeReplicas("tab", ChangeKind.REMOVE, holder, "", *position, 0.1)
-        reply = await servers.call(leaders[0], hasty)
-        assert isinstance(reply, ErrorReply) and reply.kind == "CHANGE_REFUSED" and reply.definite
-        patient = ChangeReplicas("tab", ChangeKind.REMOVE, holder, "", *position, 10.0)
-        assert isinstance(await servers.call(leaders[0], patient, 10.0), ConfigurationReply)
-        assert isinstance(await servers.call(leaders[0], ReadCell("tab", 1, 0, 0)), ReadReply)
-
-    simulate(6, scenario, knobs=LONG)
+    holder = await silent(servers)
+    assert (await servers.read()).value == 1
+    servers.world.node(holder).kill()
+    leaders: list[str] = []
+    while not leaders:
+        await servers.clock.sleep(0.05)
+        leaders = [name for name, state in (await states(servers)).items() if state.role == "leader"]
+    state = (await states(servers))[leaders[0]]
+    position = (state.config_term, state.config_index)
+    hasty = ChangeReplicas("tab", ChangeKind.REMOVE, holder, "", *position, 0.1)
+    reply = await servers.call(leaders[0], hasty)
+    assert isinstance(reply, ErrorReply) and reply.kind == "CHANGE_REFUSED" and reply.definite
+    patient = ChangeReplicas("tab", ChangeKind.REMOVE, holder, "", *position, 10.0)
+    assert isinstance(await servers.call(leaders[0], patient, 10.0), ConfigurationReply)
+    assert isinstance(await servers.call(leaders[0], ReadCell("tab", 1, 0, 0)), ReadReply)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -256,12 +245,9 @@ def test_voters_that_start_anew_answer_for_what_they_had_promised(seed: int) -> 
     simulate(seed, scenario, knobs=LONG)
 
 
-def test_a_silence_of_a_group_that_is_new_is_not_waited_for() -> None:
+@played(simulate, seed=6, knobs=Knobs(tablet_lease_ms=20_000, quiesce_after_ms=20, session_silence_ms=10_000_000))
+async def test_a_silence_of_a_group_that_is_new_is_not_waited_for(servers: TserverRig, /) -> None:
     """Its first lease begins when it has a leader, though that one's voters fall silent at once."""
-
-    async def scenario(servers: TserverRig) -> None:
-        began = servers.clock.monotonic_ns()
-        await servers.created()
-        assert servers.clock.monotonic_ns() - began < 5 * SECOND, "a lease lasts for 20 s"
-
-    simulate(6, scenario, knobs=Knobs(tablet_lease_ms=20_000, quiesce_after_ms=20, session_silence_ms=10_000_000))
+    began = servers.clock.monotonic_ns()
+    await servers.created()
+    assert servers.clock.monotonic_ns() - began < 5 * SECOND, "a lease lasts for 20 s"

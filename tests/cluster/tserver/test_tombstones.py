@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from cluster.raft.types import ChangeKind, Configuration, HardState, Member, OpId
-from cluster.tserver.metadata import Tombstone
-from cluster.tserver.tombstones import keeps, stays_away
+from cluster.tserver.metadata import Tombstone, keeps, stays_away
 from cluster.wire.messages import (
     ChangeReplicas,
     ConfigurationReply,
@@ -21,6 +20,7 @@ from cluster.wire.messages import (
 )
 from harness.ports.api import CallLost, Unreachable
 from tests.cluster.tserver.tserver_rig import NAMES, TserverRig, create_on, simulate
+from tests.support.played import played
 
 
 def configuration(index: int, *names: str, term: int = 1) -> Configuration:
@@ -103,82 +103,75 @@ async def follower(servers: TserverRig) -> str:
     return next(name for name in NAMES if name != leader)
 
 
-def test_a_removed_replica_leaves_its_vote_and_comes_back_as_a_learner_with_it() -> None:
-    async def scenario(servers: TserverRig) -> None:
-        await servers.created()
-        for number in range(1, 6):
-            assert isinstance(await servers.write(number, number), Done)
-        gone = await follower(servers)
-        refused = await servers.call(gone, DeleteTablet("tab", OpId(1, 1)))
-        assert isinstance(refused, ErrorReply) and refused.kind == "CHANGE_REFUSED", "it is a member"
-        before = await group(servers, gone)
-        removed_at = await change(servers, ChangeKind.REMOVE, gone)
-        assert await servers.call(gone, DeleteTablet("tab", removed_at)) == DoneReply(True)
-        assert await servers.call(gone, DeleteTablet("tab", removed_at)) == DoneReply(True)
-        for again in range(2):
-            assert await group(servers, gone) is None
-            late = await servers.call(gone, create_on(gone))
-            assert isinstance(late, ErrorReply) and "was removed from here" in late.message
-            if not again:
-                servers.world.node(gone).kill()
-                servers.start(gone)
-                await servers.clock.sleep(1)
-        await change(servers, ChangeKind.ADD_LEARNER, gone)
-        stale = await servers.call(gone, DeleteTablet("tab", removed_at))
-        assert isinstance(stale, ErrorReply) and stale.kind == "CHANGE_REFUSED", "the decision was overtaken"
-        await change(servers, ChangeKind.PROMOTE, gone)
-        after = await group(servers, gone)
-        assert before is not None and after is not None and after.term >= before.term
-        others = [name for name in NAMES if name != gone]
-        servers.world.node(others[0]).kill()
-        assert isinstance(await servers.write(6, 6), Done)
-        assert (await servers.read()).value == 6
-
-    simulate(3, scenario)
+@played(simulate, seed=3)
+async def test_a_removed_replica_leaves_its_vote_and_comes_back_as_a_learner_with_it(servers: TserverRig, /) -> None:
+    await servers.created()
+    for number in range(1, 6):
+        assert isinstance(await servers.write(number, number), Done)
+    gone = await follower(servers)
+    refused = await servers.call(gone, DeleteTablet("tab", OpId(1, 1)))
+    assert isinstance(refused, ErrorReply) and refused.kind == "CHANGE_REFUSED", "it is a member"
+    before = await group(servers, gone)
+    removed_at = await change(servers, ChangeKind.REMOVE, gone)
+    assert await servers.call(gone, DeleteTablet("tab", removed_at)) == DoneReply(True)
+    assert await servers.call(gone, DeleteTablet("tab", removed_at)) == DoneReply(True)
+    for again in range(2):
+        assert await group(servers, gone) is None
+        late = await servers.call(gone, create_on(gone))
+        assert isinstance(late, ErrorReply) and "was removed from here" in late.message
+        if not again:
+            servers.world.node(gone).kill()
+            servers.start(gone)
+            await servers.clock.sleep(1)
+    await change(servers, ChangeKind.ADD_LEARNER, gone)
+    stale = await servers.call(gone, DeleteTablet("tab", removed_at))
+    assert isinstance(stale, ErrorReply) and stale.kind == "CHANGE_REFUSED", "the decision was overtaken"
+    await change(servers, ChangeKind.PROMOTE, gone)
+    after = await group(servers, gone)
+    assert before is not None and after is not None and after.term >= before.term
+    others = [name for name in NAMES if name != gone]
+    servers.world.node(others[0]).kill()
+    assert isinstance(await servers.write(6, 6), Done)
+    assert (await servers.read()).value == 6
 
 
-def test_a_vote_outlives_the_replica_that_cast_it() -> None:
+@played(simulate, seed=4)
+async def test_a_vote_outlives_the_replica_that_cast_it(servers: TserverRig, /) -> None:
     """It is removed, deleted and added again within a term: it must not vote for another candidate of that term."""
-
-    async def scenario(servers: TserverRig) -> None:
-        await servers.created()
-        assert isinstance(await servers.write(1, 1), Done)
-        gone = await follower(servers)
-        removed_at = await change(servers, ChangeKind.REMOVE, gone)
-        before = await group(servers, gone)
-        assert before is not None and await servers.call(gone, DeleteTablet("tab", removed_at)) == DoneReply(True)
-        leader = await servers.leader()
-        other = next(name for name in NAMES if name not in (gone, leader))
-        servers.world.network.cut(leader, gone)
-        request = msgspec.structs.replace(create_on(gone), founding=False, awaits_index=removed_at.index)
-        assert await servers.call(gone, request) == DoneReply(True)
-        await servers.clock.sleep(1)
-        alone = await group(servers, gone)
-        assert alone is not None and (alone.term, alone.last_index) == (before.term, 0), (before, other)
-        early = await servers.call(gone, DeleteTablet("tab", removed_at))
-        assert isinstance(early, ErrorReply) and "about to be added" in early.message
-
-    simulate(4, scenario)
+    await servers.created()
+    assert isinstance(await servers.write(1, 1), Done)
+    gone = await follower(servers)
+    removed_at = await change(servers, ChangeKind.REMOVE, gone)
+    before = await group(servers, gone)
+    assert before is not None and await servers.call(gone, DeleteTablet("tab", removed_at)) == DoneReply(True)
+    leader = await servers.leader()
+    other = next(name for name in NAMES if name not in (gone, leader))
+    servers.world.network.cut(leader, gone)
+    request = msgspec.structs.replace(create_on(gone), founding=False, awaits_index=removed_at.index)
+    assert await servers.call(gone, request) == DoneReply(True)
+    await servers.clock.sleep(1)
+    alone = await group(servers, gone)
+    assert alone is not None and (alone.term, alone.last_index) == (before.term, 0), (before, other)
+    early = await servers.call(gone, DeleteTablet("tab", removed_at))
+    assert isinstance(early, ErrorReply) and "about to be added" in early.message
 
 
 @pytest.mark.parametrize("point", ["tserver.before_tombstone", "tserver.after_tombstone"])
-def test_a_crash_as_a_replica_is_buried_leaves_it_whole_or_gone(point: str) -> None:
-    async def scenario(servers: TserverRig) -> None:
-        from cluster.wire.messages import ArmFailpoint
+@played(simulate, seed=5)
+async def test_a_crash_as_a_replica_is_buried_leaves_it_whole_or_gone(servers: TserverRig, /, point: str) -> None:
+    from cluster.wire.messages import ArmFailpoint
 
-        await servers.created()
-        assert isinstance(await servers.write(1, 1), Done)
-        gone = await follower(servers)
-        removed_at = await change(servers, ChangeKind.REMOVE, gone)
-        await servers.call(gone, ArmFailpoint(point, "crash"))
-        with pytest.raises((CallLost, Unreachable)):
-            await servers.call(gone, DeleteTablet("tab", removed_at))
-        servers.start(gone)
-        await servers.clock.sleep(1)
-        assert (await group(servers, gone) is None) is (point == "tserver.after_tombstone")
-        assert await servers.call(gone, DeleteTablet("tab", removed_at)) == DoneReply(True)
-        assert await group(servers, gone) is None
-        await change(servers, ChangeKind.ADD_LEARNER, gone)
-        await change(servers, ChangeKind.PROMOTE, gone)
-
-    simulate(5, scenario)
+    await servers.created()
+    assert isinstance(await servers.write(1, 1), Done)
+    gone = await follower(servers)
+    removed_at = await change(servers, ChangeKind.REMOVE, gone)
+    await servers.call(gone, ArmFailpoint(point, "crash"))
+    with pytest.raises((CallLost, Unreachable)):
+        await servers.call(gone, DeleteTablet("tab", removed_at))
+    servers.start(gone)
+    await servers.clock.sleep(1)
+    assert (await group(servers, gone) is None) is (point == "tserver.after_tombstone")
+    assert await servers.call(gone, DeleteTablet("tab", removed_at)) == DoneReply(True)
+    assert await group(servers, gone) is None
+    await change(servers, ChangeKind.ADD_LEARNER, gone)
+    await change(servers, ChangeKind.PROMOTE, gone)

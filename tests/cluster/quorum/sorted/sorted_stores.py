@@ -11,11 +11,10 @@ from typing import Any, TypeVar
 from cluster.knobs import Knobs
 from cluster.log.node import NodeLog
 from cluster.quorum.keys import KeyBytes
-from cluster.quorum.partition_store import Purgeable, keep_all
+from cluster.quorum.partition_store import Ledger, Purgeable, keep_all
 from cluster.quorum.rows import PartitionContents, join_contents
 from cluster.quorum.slices import Slice
 from cluster.quorum.sorted.live import SortedOptions
-from cluster.quorum.sorted.records import Ledger
 from cluster.quorum.sorted.store import SortedStore
 from harness.ports.api import Crashed, Ports
 from harness.ports.machines import ProcessState

@@ -11,6 +11,7 @@ from cluster.knobs import Knobs
 from cluster.quorum.calls import ReplicaCalls
 from cluster.quorum.deletions import Deletion
 from cluster.quorum.keys import TOKENS, KeyBytes, encode_key
+from cluster.quorum.merkle_repair import RepairRange, Repairs, hash_leaves, stream_span
 from cluster.quorum.messages import (
     HashLeaves,
     QuorumReply,
@@ -21,11 +22,11 @@ from cluster.quorum.messages import (
     TakePartitions,
 )
 from cluster.quorum.mutation import MutationBuilder, PartitionMutation, decode_mutation
-from cluster.quorum.repairing import RepairRange, Repairs, hash_leaves, stream_span
 from cluster.quorum.replica_sets import Endpoint, ReplicaSet
 from cluster.quorum.slices import Slice, visible_rows
 from cluster.quorum.sorted.live import SortedOptions
 from harness.ports.sim.world import World
+from tests.support.played import played
 
 GRACE_MS = 10_000
 P = encode_key(("p",))
@@ -107,46 +108,42 @@ async def delete_missed_by_a(stores: Stores) -> None:
     assert await stores.shown() == [1, 0, 0]
 
 
-def test_a_deletion_that_one_replica_missed_stays_if_the_repair_ran_inside_the_grace_period() -> None:
-    async def scenario(stores: Stores) -> None:
-        await delete_missed_by_a(stores)
-        await stores.clock.sleep(GRACE_MS / 2e3)
-        assert (await stores.repair()).leaves == 1
-        assert await stores.shown() == [0, 0, 0]
-        await stores.clock.sleep(GRACE_MS / 1e3)
-        await stores.compact()
-        assert await stores.repair() == Repaired(1, 0, 0, 0, 0), "nothing is left of it anywhere"
-        assert await stores.shown() == [0, 0, 0]
-
-    simulate_stores(scenario)
-
-
-def test_it_comes_back_if_the_repair_came_after_the_grace_period() -> None:
-    async def scenario(stores: Stores) -> None:
-        await delete_missed_by_a(stores)
-        await stores.clock.sleep(2 * GRACE_MS / 1e3)
-        await stores.compact()
-        assert await stores.shown() == [1, 0, 0], "the others have forgotten the deletion"
-        assert (await stores.repair()).leaves == 1
-        assert await stores.shown() == [1, 1, 1]
-
-    simulate_stores(scenario)
+@played(simulate_stores)
+async def test_a_deletion_that_one_replica_missed_stays_if_the_repair_ran_inside_the_grace_period(
+    stores: Stores, /
+) -> None:
+    await delete_missed_by_a(stores)
+    await stores.clock.sleep(GRACE_MS / 2e3)
+    assert (await stores.repair()).leaves == 1
+    assert await stores.shown() == [0, 0, 0]
+    await stores.clock.sleep(GRACE_MS / 1e3)
+    await stores.compact()
+    assert await stores.repair() == Repaired(1, 0, 0, 0, 0), "nothing is left of it anywhere"
+    assert await stores.shown() == [0, 0, 0]
 
 
-def test_a_replica_that_has_forgotten_a_deletion_and_one_that_has_not_are_equal() -> None:
-    async def scenario(stores: Stores) -> None:
-        await stores.apply(of_row(P, 1, 1), "a", "b", "c")
-        deletion = MutationBuilder(P, 5, stores.now_ms()).delete_row(encode_key((1,))).build()
-        await stores.apply(deletion, "a", "b", "c")
-        await stores.clock.sleep(2 * GRACE_MS / 1e3)
-        machine = stores.machines["a"]
-        await machine.do(machine.store.flush())
-        await machine.do(machine.store.compact_all())
-        assert (await machine.store.read(Slice(P))).contents.empty
-        assert not (await stores.machines["b"].store.read(Slice(P))).contents.empty
-        assert await stores.repair() == Repaired(1, 0, 0, 0, 0)
+@played(simulate_stores)
+async def test_it_comes_back_if_the_repair_came_after_the_grace_period(stores: Stores, /) -> None:
+    await delete_missed_by_a(stores)
+    await stores.clock.sleep(2 * GRACE_MS / 1e3)
+    await stores.compact()
+    assert await stores.shown() == [1, 0, 0], "the others have forgotten the deletion"
+    assert (await stores.repair()).leaves == 1
+    assert await stores.shown() == [1, 1, 1]
 
-    simulate_stores(scenario)
+
+@played(simulate_stores)
+async def test_a_replica_that_has_forgotten_a_deletion_and_one_that_has_not_are_equal(stores: Stores, /) -> None:
+    await stores.apply(of_row(P, 1, 1), "a", "b", "c")
+    deletion = MutationBuilder(P, 5, stores.now_ms()).delete_row(encode_key((1,))).build()
+    await stores.apply(deletion, "a", "b", "c")
+    await stores.clock.sleep(2 * GRACE_MS / 1e3)
+    machine = stores.machines["a"]
+    await machine.do(machine.store.flush())
+    await machine.do(machine.store.compact_all())
+    assert (await machine.store.read(Slice(P))).contents.empty
+    assert not (await stores.machines["b"].store.read(Slice(P))).contents.empty
+    assert await stores.repair() == Repaired(1, 0, 0, 0, 0)
 
 
 def test_all_of_the_disk_is_read_and_all_of_a_differing_leaf_is_sent() -> None:

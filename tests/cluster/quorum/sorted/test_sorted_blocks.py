@@ -14,11 +14,19 @@ from cluster.log.frames import OtherVersion
 from cluster.quorum.keys import ABOVE, LOWEST_KEY, encode_key, place_of, token_of
 from cluster.quorum.mutation import MutationBuilder
 from cluster.quorum.rows import PartitionContents, join_contents, merge_contents, oldest_timestamp
-from cluster.quorum.sorted.blocks import BlockPacker, Chunk, read_block, read_footer, split_chunk, unpack
+from cluster.quorum.sorted.blocks import (
+    BlockPacker,
+    Chunk,
+    make_filter,
+    may_hold,
+    read_block,
+    read_footer,
+    split_chunk,
+    unpack,
+)
 from cluster.quorum.sorted.compaction import HIGHEST_PLACE, LOWEST_PLACE
-from cluster.quorum.sorted.filters import make_filter, may_hold
 from cluster.quorum.sorted.memtable import MemoryCursor, Memtable
-from cluster.quorum.sorted.merging import MergedCursor
+from cluster.quorum.sorted.reading import MergedCursor
 from tests.cluster.quorum.mutations import BOUNDS, PARTITIONS, Statements, in_one, statements
 
 few = st.lists(statements(st.integers(0, 6), PARTITIONS), max_size=8)

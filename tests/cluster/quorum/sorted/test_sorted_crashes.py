@@ -21,6 +21,7 @@ from harness.ports.sim.disk import DiskOptions
 from harness.ports.sim.world import World
 from tests.cluster.quorum.mutations import PARTITIONS, Statements, in_one, statements
 from tests.cluster.quorum.sorted.sorted_stores import KNOBS, SMALL, StoreMachine, simulate
+from tests.support.played import played
 
 
 def of(said: list[Statements], partition: bytes) -> PartitionContents:
@@ -281,41 +282,37 @@ def test_a_flipped_bit_gives_right_rows_or_quarantine_never_wrong_rows(seed: int
 
 
 @pytest.mark.parametrize("harm", ["shorten", "remove", "manifest", "manifest-twice"])
-def test_files_that_are_cut_or_missing_quarantine_the_replica(harm: str) -> None:
-    async def scenario(machine: StoreMachine) -> None:
-        await written(machine)
-        await machine.clock.sleep(0.5)
-        path = machine.store.files[0].ref.path
-        manifest = next(each for each in machine.files() if each.endswith("manifest"))
-        if harm == "shorten":
-            machine.disk.shorten(path, len(machine.disk.peek(path)) - 3)
-        elif harm == "remove":
-            machine.disk.drop(path)
-        elif harm == "manifest":
-            machine.disk.drop(manifest)
-        else:
-            half = len(machine.disk.peek(manifest)) // 2
-            for bit in (100, 8 * half + 100):
-                machine.disk.flip_bit(manifest, bit)
-        with pytest.raises(Quarantined):
-            await machine.restart()
-        await machine.clock.sleep(0.05)
-        with pytest.raises(Quarantined):
-            await machine.restart()
-
-    simulate(scenario)
+@played(simulate)
+async def test_files_that_are_cut_or_missing_quarantine_the_replica(machine: StoreMachine, /, harm: str) -> None:
+    await written(machine)
+    await machine.clock.sleep(0.5)
+    path = machine.store.files[0].ref.path
+    manifest = next(each for each in machine.files() if each.endswith("manifest"))
+    if harm == "shorten":
+        machine.disk.shorten(path, len(machine.disk.peek(path)) - 3)
+    elif harm == "remove":
+        machine.disk.drop(path)
+    elif harm == "manifest":
+        machine.disk.drop(manifest)
+    else:
+        half = len(machine.disk.peek(manifest)) // 2
+        for bit in (100, 8 * half + 100):
+            machine.disk.flip_bit(manifest, bit)
+    with pytest.raises(Quarantined):
+        await machine.restart()
+    await machine.clock.sleep(0.05)
+    with pytest.raises(Quarantined):
+        await machine.restart()
 
 
-def test_damage_that_a_compaction_finds_quarantines_the_replica() -> None:
-    async def scenario(machine: StoreMachine) -> None:
-        await written(machine)
-        path = machine.store.files[-1].ref.path
-        machine.disk.flip_bit(path, 300)
-        with pytest.raises(Quarantined):
-            await machine.store.compact_all()
-        assert len(machine.quarantined) == 1
-        assert path in machine.files()  # kept for whoever wants to look at it
-        with pytest.raises(Quarantined):
-            await machine.contents(PARTITIONS[0])
-
-    simulate(scenario)
+@played(simulate)
+async def test_damage_that_a_compaction_finds_quarantines_the_replica(machine: StoreMachine, /) -> None:
+    await written(machine)
+    path = machine.store.files[-1].ref.path
+    machine.disk.flip_bit(path, 300)
+    with pytest.raises(Quarantined):
+        await machine.store.compact_all()
+    assert len(machine.quarantined) == 1
+    assert path in machine.files()  # kept for whoever wants to look at it
+    with pytest.raises(Quarantined):
+        await machine.contents(PARTITIONS[0])
