@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assay import subprocesses
 from assay.loading import loading
+from assay.subprocesses import begin_subprocess
 from harness.errors import HarnessError
 from harness.history.rundir import RunDir
 
@@ -37,7 +37,7 @@ def judge_process() -> Iterator[JudgeProcess]:
     with loading(for_good=False):
         _load_shared()
     context = multiprocessing.get_context("fork" if _may_fork() else "spawn")
-    with ProcessPoolExecutor(1, mp_context=context, initializer=subprocesses.begin) as pool:
+    with ProcessPoolExecutor(1, mp_context=context, initializer=begin_subprocess) as pool:
         others = multiprocessing.active_children()
         pool.submit(_load)
 

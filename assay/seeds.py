@@ -20,8 +20,8 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from assay import subprocesses
 from assay.options import RunOptions
+from assay.subprocesses import begin_subprocess
 from harness.errors import HarnessError, UserError
 from harness.history.arrow import without_pandas
 from harness.history.cores import usable_cores
@@ -249,7 +249,7 @@ def _pool(jobs: int) -> ProcessPoolExecutor:
 
 def _begin() -> None:
     """How a process of the pool begins: what it is told to end, it ends at once."""
-    subprocesses.begin()
+    begin_subprocess()
     end_runs_from_now_on()
     without_pandas()
 

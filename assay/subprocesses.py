@@ -9,7 +9,7 @@ import signal
 import threading
 
 
-def begin() -> None:
+def begin_subprocess() -> None:
     """The initializer of every pool of ours. Ctrl-c, a closed terminal and `timeout` tell the whole process group to
     end; but what was found until then is still to be judged."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -219,6 +219,9 @@ class Look:
         return ()
 
 
+WITHIN = 0.45
+"""Of the declared maximum offset: clocks wrong by as much, one each way, are still within it."""
+
 NO_CUT = NetworkPartition(())
 LOOK = Look()
 

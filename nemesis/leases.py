@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from harness.protocols import Skew, node_of
-from nemesis.faults import NO_CUT, Move, MoveLeaders, NetworkPartition, PointDelay, PointHang, SetClocks
+from nemesis.faults import NO_CUT, WITHIN, Move, MoveLeaders, NetworkPartition, PointDelay, PointHang, SetClocks
 from nemesis.grudges import isolate
 from nemesis.scene import Scene
 from nemesis.successors import commits_for_clients
 from nemesis.targets import describe
 from nemesis.view import TSERVER, Leader, View
-
-WITHIN = 0.45
-"""Of the declared maximum offset: clocks wrong by as much, one each way, are still within it."""
 
 BEFORE_PROPOSE = "tablet.before_propose"
 

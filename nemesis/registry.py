@@ -27,22 +27,22 @@ from nemesis.scripts import SCRIPTS
 FAMILIES: tuple[Family, ...] = (
     partition.FAMILY,
     process.FAMILY,
-    restarts.FAMILY,
+    restarts.RESTARTS,
     clocks.FAMILY,
     packets.FAMILY,
     failpoint.FAMILY,
     disks.FAMILY,
     damage.FAMILY,
-    requests.FAMILY,
-    foreign.FAMILY,
+    requests.REQUESTS,
+    foreign.STRANGERS,
     masters.FAMILY,
-    delays.FAMILY,
+    delays.DELAYS,
     leadership.FAMILY,
 )
 """A family a line; the order is that in which faults are listed."""
 
 AIMED: tuple[str, ...] = (
-    *(kind.name for kind in (*roles.KINDS, *foreign.FAMILY.kinds, *masters.FAMILY.kinds)),
+    *(kind.name for kind in (*roles.KINDS, *foreign.STRANGERS.kinds, *masters.FAMILY.kinds)),
     *("late-call", "unheard-tablets"),
 )
 """Kinds and scripts that aim at one role; `all` leaves them out."""

@@ -10,7 +10,7 @@ from harness.verdict.leaderships import Leadership
 from results.panels import PALETTE, Panel, lanes_in, plain
 
 MAX_GROUPS = 8
-LETTER = 0.007
+LEADER_LETTER = 0.007
 """Width of a letter, as a share of the time axis."""
 
 
@@ -26,7 +26,7 @@ def leader_panel(leaders: Sequence[Leadership], end_s: float) -> Panel:
             of_group = [each for each in leaders if each.group == group]
             ends_ns = [*(each.since_ns for each in of_group[1:]), round(end_s * 1e9)]
             for each, end_ns in zip(of_group, ends_ns, strict=True):
-                _bar(axis, lane, each, end_ns, colors[each.node], end_s)
+                _draw_leadership(axis, lane, each, end_ns, colors[each.node], end_s)
         left = len(groups) - len(shown)
         led = f"{len(shown)} group{'s' * (len(shown) != 1)}"
         title = f"Who led, of {led}" + (f" ({left} more in leaders.json)" if left else "")
@@ -38,7 +38,7 @@ def leader_panel(leaders: Sequence[Leadership], end_s: float) -> Panel:
     return Panel(lanes_in(len(shown)), draw, tuple(shown.values()))
 
 
-def _bar(axis: Axes, lane: int, led: Leadership, end_ns: int, color: str, end_s: float) -> None:
+def _draw_leadership(axis: Axes, lane: int, led: Leadership, end_ns: int, color: str, end_s: float) -> None:
     """Full while it was seen to lead, pale until the next one was."""
     since_s, until_s = led.since_ns / 1e9, max(end_ns, led.since_ns) / 1e9
     seen_s = min(max(led.seen_ns / 1e9, since_s), until_s)
@@ -46,6 +46,6 @@ def _bar(axis: Axes, lane: int, led: Leadership, end_ns: int, color: str, end_s:
     axis.barh(lane, seen_s - since_s, 0.56, since_s, color=color, lw=0)
     label = f"{led.node}, term {led.term}"
     for text in (label, led.node):
-        if until_s - since_s > (len(text) + 2) * LETTER * end_s:
+        if until_s - since_s > (len(text) + 2) * LEADER_LETTER * end_s:
             axis.text(since_s + end_s / 400, lane, plain(text), va="center", fontsize=6.5, color="white", clip_on=True)
             return

@@ -17,9 +17,8 @@ from typing import Any, ClassVar, NamedTuple
 from harness.errors import HarnessError
 from harness.protocols import ClockControl, Skew
 from nemesis.concurrently import all_to_the_end
-from nemesis.faults import SetClocks
+from nemesis.faults import WITHIN, SetClocks
 from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Setting, Variant
-from nemesis.leases import WITHIN
 from nemesis.observe import DatabaseObserver, Sight
 from nemesis.targets import select
 from nemesis.view import DEFAULT_CLOCK_OFFSET_NS, View

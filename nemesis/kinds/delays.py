@@ -60,4 +60,4 @@ class Delays:
         return self._database
 
 
-FAMILY = Family(Delays)
+DELAYS = Family(Delays)

@@ -132,4 +132,4 @@ FOREIGN_CLUSTER = FaultKind(
     alone=True,  # strangers that are cut off from each other lead nobody
 )
 
-FAMILY = Family(Strangers, (FOREIGN_CLUSTER,))
+STRANGERS = Family(Strangers, (FOREIGN_CLUSTER,))

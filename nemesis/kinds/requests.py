@@ -83,4 +83,4 @@ class Requests:
             )
 
 
-FAMILY = Family(Requests)
+REQUESTS = Family(Requests)

@@ -206,4 +206,4 @@ ROLLING_RESTART = FaultKind(
     {"all": _rolling(None), "masters": _rolling("master"), "tservers": _rolling("tserver")},
 )
 
-FAMILY = Family(Restarts, (CRASH_LOOP, ROLLING_RESTART))
+RESTARTS = Family(Restarts, (CRASH_LOOP, ROLLING_RESTART))
