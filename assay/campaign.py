@@ -25,9 +25,9 @@ from cluster.flaws import FLAWS, LONG_TAILS, Flaw
 from harness.history.cores import usable_cores
 from harness.run.provenance import provenance
 from nemesis.asked import split
-from nemesis.catalogs import TABLES_MADE
-from nemesis.quorum import LEADERLESS
-from nemesis.scripts import SCRIPTS
+from nemesis.scripts.catalogs import TABLES_MADE
+from nemesis.scripts.quorum import LEADERLESS
+from nemesis.scripts.registry import SCRIPTS
 
 TIME_LIMIT_S = 20.0
 SCRIPT_LIMIT_S = 40.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from cluster.deploy.database import CAPABILITIES
 from harness.env.docker.environment import capabilities
 from harness.env.doctor import DoctorFinding, MachineFacts
-from nemesis.catalogs import TABLES_MADE
-from nemesis.quorum import LEADERLESS, LOGGED
 from nemesis.registry import NEMESES
+from nemesis.scripts.catalogs import TABLES_MADE
+from nemesis.scripts.quorum import LEADERLESS, LOGGED
 
 
 def docker_faults(facts: MachineFacts) -> tuple[DoctorFinding, ...]:

@@ -48,7 +48,7 @@ def looks(environment: DockerEnvironment, database: SshDatabase) -> tuple[Look, 
 
 
 async def _probe(chosen: Sequence[Look], rounds: list[float]) -> None:
-    """As `nemesis.watch` does: one look after the other, a period after the last round."""
+    """As `nemesis.observe.FaultWatch` does: one look after the other, a period after the last round."""
     while True:
         await asyncio.sleep(PROBE_PERIOD_S)
         began = time.perf_counter()

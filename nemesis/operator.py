@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from harness.errors import IndefiniteError
 from harness.protocols import GroupStatus, ProcessState, Reconfigurable, node_of
 from harness.run.repair_progress import Nearing, entries_lacked
-from nemesis.observe import DatabaseObserver
-from nemesis.view import Leader, View, names
+from nemesis.observe import DatabaseObserver, Leader, View, names
 
 CHANGE_S = 3.0
 POLL_S = 0.1

@@ -14,13 +14,12 @@ from harness.protocols import Database, Environment, Nemesis
 from harness.run.extended_load import wanted_faults
 from harness.verdict.adequacy import Floors
 from nemesis.asked import ALL, Asked, expand, parse_all, scripted
-from nemesis.catalogs import TABLES_MADE
-from nemesis.cycles import SEED_BITS, AskedKind, CyclePace, Timed, end_op
 from nemesis.kinds.damage import REPLACEABLE_MASTERS, REPLACEABLE_VOTERS
 from nemesis.nemesis import FaultNemesis, Patience
-from nemesis.quorum import LEADERLESS, LOGGED
 from nemesis.registry import KINDS, NEMESES, PlotStyle
-from nemesis.schedule import Schedule, Steps
+from nemesis.schedule import SEED_BITS, AskedKind, CyclePace, Schedule, Steps, Timed, end_op
+from nemesis.scripts.catalogs import TABLES_MADE
+from nemesis.scripts.quorum import LEADERLESS, LOGGED
 
 MISSING = {
     LEADERLESS: "the workload's tables have leaders; a quorum workload's have none",

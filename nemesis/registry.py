@@ -8,41 +8,38 @@ from dataclasses import dataclass
 from nemesis.kinds import (
     clocks,
     damage,
-    delays,
     disks,
     failpoint,
-    foreign,
     leadership,
     masters,
     packets,
     partition,
     process,
-    requests,
-    restarts,
     roles,
+    scripted,
 )
 from nemesis.kinds.api import Family, FaultKind
-from nemesis.scripts import SCRIPTS
+from nemesis.scripts.registry import SCRIPTS
 
 FAMILIES: tuple[Family, ...] = (
     partition.FAMILY,
     process.FAMILY,
-    restarts.RESTARTS,
+    process.RESTARTS,
     clocks.FAMILY,
     packets.FAMILY,
     failpoint.FAMILY,
     disks.FAMILY,
     damage.FAMILY,
-    requests.REQUESTS,
-    foreign.STRANGERS,
+    scripted.REQUESTS,
+    masters.STRANGERS,
     masters.FAMILY,
-    delays.DELAYS,
+    scripted.DELAYS,
     leadership.FAMILY,
 )
 """A family a line; the order is that in which faults are listed."""
 
 AIMED: tuple[str, ...] = (
-    *(kind.name for kind in (*roles.KINDS, *foreign.STRANGERS.kinds, *masters.FAMILY.kinds)),
+    *(kind.name for kind in (*roles.KINDS, *masters.STRANGERS.kinds, *masters.FAMILY.kinds)),
     *("late-call", "unheard-tablets"),
 )
 """Kinds and scripts that aim at one role; `all` leaves them out."""

@@ -6,16 +6,40 @@ can ask for. `nemesis.registry` lists the families; nothing else has to know of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+from harness.errors import HarnessError
 from harness.protocols import Database
 from nemesis.grudges import Link
-from nemesis.observe import DatabaseObserver, Sight
+from nemesis.observe import DatabaseObserver, Sight, View
 from nemesis.targets import HeldRole
-from nemesis.view import View
+
+T = TypeVar("T")
+
+
+async def to_the_end(step: Awaitable[T]) -> T:
+    """Carry a step out; who is cancelled meanwhile waits for its end first.
+
+    A command that a machine was sent can't be called back: left alone, it might be carried out after what undoes it.
+    """
+    task = asyncio.ensure_future(step)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.gather(task, return_exceptions=True)
+        raise
+
+
+async def all_to_the_end(steps: Iterable[Awaitable[object]]) -> None:
+    """Run the steps side by side, each to its end, then raise HarnessError if any failed."""
+    outcomes = await asyncio.gather(*steps, return_exceptions=True)
+    failures = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
+    if failures:
+        raise HarnessError("; ".join(f"{type(error).__name__}: {error}" for error in failures)) from failures[0]
 
 
 class Action(Protocol):

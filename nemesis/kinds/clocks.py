@@ -16,13 +16,10 @@ from typing import Any, ClassVar, NamedTuple
 
 from harness.errors import HarnessError
 from harness.protocols import ClockControl, Skew
-from nemesis.concurrently import all_to_the_end
 from nemesis.faults import WITHIN, SetClocks
-from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Setting, Variant
-from nemesis.observe import DatabaseObserver, Sight
+from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Setting, Variant, all_to_the_end
+from nemesis.observe import DEFAULT_CLOCK_OFFSET_NS, LONGEST_DOUBT_NS, DatabaseObserver, Sight, View
 from nemesis.targets import select
-from nemesis.view import DEFAULT_CLOCK_OFFSET_NS, View
-from nemesis.watch import LONGEST_DOUBT_NS
 
 SECOND_NS = 1_000_000_000
 SLACK_NS = 5_000_000

@@ -13,10 +13,9 @@ from harness.errors import HarnessError
 from harness.protocols import Damage as Place
 from harness.protocols import DamageKind, Disks, ProcessState
 from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Variant
-from nemesis.observe import DatabaseObserver, Sight
+from nemesis.observe import DatabaseObserver, Sight, names
 from nemesis.operator import Duty, duty_of, ends, lacking, replace_lost, spareable
 from nemesis.targets import find_leader
-from nemesis.view import names
 
 DAMAGED = "disk damaged"
 START_S = 5.0

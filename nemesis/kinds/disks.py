@@ -9,8 +9,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 from harness.errors import HarnessError
 from harness.ports.failpoints import SYNC
 from harness.protocols import Armable, Disks, DiskState
-from nemesis.concurrently import all_to_the_end
-from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Setting, Variant
+from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Setting, Variant, all_to_the_end
 from nemesis.observe import DatabaseObserver, Sight
 from nemesis.targets import STATUS_SELECTORS, select
 

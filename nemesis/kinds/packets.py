@@ -15,9 +15,8 @@ from harness.errors import HarnessError
 from harness.protocols import Impairment, PacketShaping, ProbeFlow
 from nemesis.grudges import Link
 from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Variant
-from nemesis.observe import DatabaseObserver, Sight
+from nemesis.observe import DatabaseObserver, Sight, names
 from nemesis.targets import STATUS_SELECTORS, select
-from nemesis.view import names
 
 LINKS_PROBED = 4
 DATAGRAMS, DATAGRAM_BYTES, DATAGRAMS_OVER_S = 200, 250, 0.25

@@ -15,8 +15,8 @@ from nemesis.faults import Kill, NetworkPartition, Pause, SetClocks
 from nemesis.grudges import Grudge, between, grudge, isolate, shuffle
 from nemesis.kinds.api import FaultKind, FaultPlan, Moment, Setting, Variant
 from nemesis.kinds.clocks import offset_ns
+from nemesis.observe import MASTER, TSERVER, View, names
 from nemesis.targets import Choice, select
-from nemesis.view import MASTER, TSERVER, View, names
 
 STATUS: Final = frozenset({"status"})
 

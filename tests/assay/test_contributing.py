@@ -18,7 +18,7 @@ from checkers.api import check
 from checkers.models import MODELS, ModelInfo
 from cluster.deploy import adapter
 from nemesis.registry import NEMESES, NemesisInfo, PlotStyle
-from nemesis.scripts import SCRIPTS
+from nemesis.scripts.registry import SCRIPTS
 from workloads.registry import WORKLOADS
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -25,9 +25,7 @@ from nemesis.kinds.disks import DiskTroubles, TroubleDisks
 from nemesis.kinds.packets import Impair, Packets
 from nemesis.kinds.partition import Cuts
 from nemesis.nemesis import FaultNemesis, Patience
-from nemesis.observe import DatabaseObserver
-from nemesis.view import DEFAULT_CLOCK_OFFSET_NS, View
-from nemesis.watch import LONGEST_DOUBT_NS, LONGEST_UNSEEN_NS, Spans
+from nemesis.observe import DEFAULT_CLOCK_OFFSET_NS, LONGEST_DOUBT_NS, LONGEST_UNSEEN_NS, DatabaseObserver, Spans, View
 
 QUICK = Patience(choose_s=0.2, observe_s=0.5, recover_s=0.5, poll_s=0.05, probe_s=0.25)
 CLOCK_KINDS = {kind.name: kind for kind in FAMILY.kinds}

@@ -13,15 +13,13 @@ from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.drawn_knobs import draw_knobs
 from harness.env.sim import SimEnvironment
 from harness.ports.sim.world import World
-from nemesis.elections import Lonely, leader_returns, level, make_lonely
 from nemesis.faults import NetworkPartition
 from nemesis.grudges import split
-from nemesis.injectors import Injectors
-from nemesis.observe import DatabaseObserver
+from nemesis.nemesis import Injectors
+from nemesis.observe import DatabaseObserver, Leader, View
 from nemesis.registry import FAMILIES
-from nemesis.scene import Scene
-from nemesis.stage import Offer, Stage
-from nemesis.view import Leader, View
+from nemesis.scripts.elections import Lonely, leader_returns, level, make_lonely
+from nemesis.scripts.scene import Offer, Scene, Stage
 
 ATTEMPTS = 24
 

@@ -11,8 +11,7 @@ from fake_cluster import FakeDatabase, FakeEnvironment
 from nemesis.faults import Move, MoveLeaders
 from nemesis.kinds.api import Claims, Moment
 from nemesis.kinds.leadership import LEADERSHIP, LeaderMoves
-from nemesis.observe import DatabaseObserver
-from nemesis.view import View
+from nemesis.observe import DatabaseObserver, View
 
 MOVE = Move("t1", "tablet", 1, "t2")
 

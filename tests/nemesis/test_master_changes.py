@@ -9,12 +9,10 @@ from fake_cluster import FakeDatabase, FakeEnvironment
 
 from harness.history.ops import Op
 from nemesis.kinds.api import Claims
-from nemesis.kinds.foreign import Strangers, Supplant
-from nemesis.kinds.masters import MasterChanges, ReplaceMasters, next_step
+from nemesis.kinds.masters import MasterChanges, ReplaceMasters, Strangers, Supplant, next_step
 from nemesis.nemesis import FaultNemesis, Patience
-from nemesis.observe import DatabaseObserver
+from nemesis.observe import DatabaseObserver, View
 from nemesis.operator import missing_change, unlike
-from nemesis.view import View
 
 MASTERS = ("m1", "m2", "m3")
 

@@ -11,11 +11,11 @@ import pytest
 from fake_cluster import NODES, FakeEnvironment
 
 from harness.protocols import GroupStatus, NodeStatus
-from nemesis import membership
 from nemesis.faults import Change, Hold, Restart
-from nemesis.membership import ELECTIONS, PATIENT_S, Members, promoted, stands
-from nemesis.scene import Scene
-from nemesis.view import Leader, View
+from nemesis.observe import Leader, View
+from nemesis.scripts import membership
+from nemesis.scripts.membership import ELECTIONS, PATIENT_S, Members, promoted, stands
+from nemesis.scripts.scene import Scene
 
 GROUP, VOTERS = "tablet", ("t1", "t2", "t3")
 LEADER = Leader("t1", GROUP, 4, True, 100, 100, VOTERS)

@@ -13,10 +13,9 @@ from fake_cluster import GROUPS, FakeDatabase, FakeEnvironment
 from harness.errors import HarnessError
 from harness.history.ops import Op
 from harness.protocols import CLIENTS, DiskState, NodeStatus, ProcessState
-from nemesis.injectors import Injectors
 from nemesis.kinds.api import Claims
 from nemesis.kinds.disks import DiskTroubles, TroubleDisks
-from nemesis.nemesis import FaultNemesis, Patience
+from nemesis.nemesis import FaultNemesis, Injectors, Patience
 from nemesis.observe import DatabaseObserver
 from nemesis.registry import KINDS
 

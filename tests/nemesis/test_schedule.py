@@ -16,11 +16,10 @@ from harness.generators import time_limit
 from harness.generators.core import Context, Generator, Pending
 from harness.generators.simulate import simulate
 from harness.history.ops import Op, OpType
-from nemesis.cycles import Timed, plan_cycle
 from nemesis.packages import MISSING, NemesisOptions, package
 from nemesis.registry import NEMESES
-from nemesis.schedule import Schedule, Steps
-from nemesis.scripts import SCRIPTS
+from nemesis.schedule import Schedule, Steps, Timed, plan_cycle
+from nemesis.scripts.registry import SCRIPTS
 
 SECOND_NS = 1_000_000_000
 OFFERED = sorted(name for name, info in NEMESES.items() if info.needs.isdisjoint(MISSING))

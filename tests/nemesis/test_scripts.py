@@ -15,12 +15,12 @@ from harness.history.ops import Op
 from harness.protocols import GroupStatus, NodeStatus, ProcessState
 from nemesis.faults import NO_CUT, PointDelay
 from nemesis.nemesis import FaultNemesis, Patience
-from nemesis.quorum import LEADERLESS
-from nemesis.scene import Scene
-from nemesis.scripts import SCRIPTS
-from nemesis.storage import FLOOD_WRITES, LEAST_WRITES
-from nemesis.successors import believes, late_acks, unaware
-from nemesis.view import Leader, View
+from nemesis.observe import Leader, View
+from nemesis.scripts.quorum import LEADERLESS
+from nemesis.scripts.registry import SCRIPTS
+from nemesis.scripts.scene import Scene
+from nemesis.scripts.storage import FLOOD_WRITES, LEAST_WRITES
+from nemesis.scripts.successors import believes, late_acks, unaware
 
 QUICK = Patience(choose_s=0.2, observe_s=0.2, recover_s=0.2, poll_s=0.05, script_s=1.0, script_poll_s=0.05)
 

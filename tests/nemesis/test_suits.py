@@ -16,7 +16,7 @@ from harness.ports.sim.world import World
 from nemesis.asked import expand, parse_all
 from nemesis.packages import NemesisOptions, package
 from nemesis.registry import KINDS, NEMESES
-from nemesis.scripts import SCRIPTS
+from nemesis.scripts.registry import SCRIPTS
 
 
 def offered(**knobs: int) -> frozenset[str]:

@@ -9,7 +9,7 @@ import pytest
 from harness.history.ops import Op
 from harness.run.after_effects import MOST_S, wear_s
 from nemesis.nemesis import FaultNemesis
-from nemesis.view import DEFAULT_CLOCK_OFFSET_NS
+from nemesis.observe import DEFAULT_CLOCK_OFFSET_NS
 from tests.nemesis.fake_cluster import FakeDatabase, FakeEnvironment
 
 

@@ -17,8 +17,7 @@ from cluster.wire.messages import CATALOG_GROUP, WIRE_VERSION
 from harness.env.sim import SimEnvironment
 from harness.ports.sim.world import World
 from nemesis.observe import DatabaseObserver
-from nemesis.scene import Scene
-from nemesis.stage import Stage
+from nemesis.scripts.scene import Scene, Stage
 
 
 @pytest.mark.parametrize(

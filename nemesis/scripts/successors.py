@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from nemesis.faults import NO_CUT, Hold, Kill, NetworkPartition, PointDelay, Restart
 from nemesis.grudges import Grudge, grudge, isolate, shuffle, split
-from nemesis.scene import Scene
-from nemesis.view import MASTER, TSERVER, Leader, View
+from nemesis.observe import MASTER, TSERVER, Leader, View
+from nemesis.scripts.scene import Scene
 
 CLIENTS_PATIENCE_S = 1.1
 """After this long without an answer clients have asked again."""

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nemesis.answers import idle_bridge, lost_answer, stale_lease
-from nemesis.catalogs import TABLES_MADE, late_call, unheard_tablets
-from nemesis.elections import leader_returns, lonely_leader, rotate_majority
 from nemesis.faults import NO_CUT, NetworkPartition
 from nemesis.grudges import split
-from nemesis.leases import late_batch, skewed_lease
-from nemesis.membership import membership
-from nemesis.quorum import (
+from nemesis.scripts.catalogs import TABLES_MADE, late_call, unheard_tablets
+from nemesis.scripts.elections import leader_returns, lonely_leader, rotate_majority
+from nemesis.scripts.leases import idle_bridge, late_batch, lost_answer, skewed_lease, stale_lease
+from nemesis.scripts.membership import membership
+from nemesis.scripts.quorum import (
     LEADERLESS,
     LOGGED,
     coordinator_kill,
@@ -25,9 +24,9 @@ from nemesis.quorum import (
     short_read,
     split_snapshot,
 )
-from nemesis.scene import Scene, Script
-from nemesis.storage import power_cut, snapshot_race
-from nemesis.successors import deposed_leader, late_acks, unheard_commit
+from nemesis.scripts.scene import Scene, Script
+from nemesis.scripts.storage import power_cut, snapshot_race
+from nemesis.scripts.successors import deposed_leader, late_acks, unheard_commit
 from nemesis.targets import describe
 
 

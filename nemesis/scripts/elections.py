@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from nemesis.faults import NO_CUT, Bounce, Flood, Hold, NetworkPartition, Pause, Restart
 from nemesis.grudges import Grudge, grudge, one_way, shuffle, split
-from nemesis.scene import Scene
-from nemesis.view import TSERVER, Leader, View
+from nemesis.observe import TSERVER, Leader, View
+from nemesis.scripts.scene import Scene
 
 LONG_TAIL = 80
 """Entries that don't go in one message: more than an AppendEntries carries (`max_batch_entries`)."""
