@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from harness.history.rundir import write_atomic
 from results.findings import findings
-from results.markup import Markup, join, table, tag
-from results.page import page
+from results.markup import Markup, join, page, table, tag
 from results.words import VERDICT_WORDS, count
 
 PAGE_NAME: Final = "check.html"

@@ -7,13 +7,12 @@ from pathlib import Path
 
 from harness.history.rundir import RunDir, open_run, write_atomic
 from results import sections
-from results.around import around
 from results.findings import findings
-from results.markup import Markup, join, tag, void
-from results.page import page
+from results.markup import Markup, join, page, tag, void
+from results.neighbours import around
 from results.plots import colors_of, data_uri, overview
-from results.recoveries import recoveries
 from results.saved import Saved, load
+from results.sections import recoveries
 
 
 def build_report(run: Path, colors: Mapping[str, str] | None = None, to: Path | None = None) -> Path:

@@ -16,7 +16,7 @@ import pytest
 from command_line import VALID, Answer, assay
 
 import checkers
-from assay import import_command, pack_command
+from assay import history_commands, pack_command
 from checkers.engines import session
 from checkers.engines.spark import SparkEngine
 from checkers.importers import jepsen
@@ -140,9 +140,9 @@ def test_a_history_that_fails_while_it_is_copied_is_not_called_unwritable(
     write_history(register_batches(RegisterShape(100)), path)
     source = open_source(path)
     broken = SimpleNamespace(path=path, cut_short=None, independent=False, saved=source.saved, batches=batches)
-    monkeypatch.setattr(import_command, "open_source", lambda *_: broken)
+    monkeypatch.setattr(history_commands, "open_source", lambda *_: broken)
     with pytest.raises(UserError, match=r"h\.parquet can't be read: .*Input/output error"):
-        list(import_command.import_history(path, copy, "auto"))
+        list(history_commands.import_history(path, copy, "auto"))
     assert [each.name for each in tmp_path.iterdir()] == ["h.parquet"]
 
 

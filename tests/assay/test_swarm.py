@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from assay.compose import swarmed
+from assay.compose import draw_cluster, draw_faults, swarmed
 from assay.options import RunOptions, validate
-from assay.swarm import draw_cluster, draw_faults
 from nemesis.asked import parse, parse_all
 from nemesis.packages import cost_s
 from nemesis.registry import AIMED, KINDS, NEMESES
