@@ -89,7 +89,7 @@ class CampaignRecord:
         self._known[outcome.command] = outcome
 
     def of(self, commands: Iterable[str]) -> tuple[CampaignOutcome, ...]:
-        """Those of these commands that are known, in their order."""
+        """The outcomes of the commands among these that are known, in their order."""
         return tuple(self._known[command] for command in commands if command in self._known)
 
 
@@ -197,18 +197,18 @@ CLEAN_COMMANDS: tuple[Command, ...] = tuple(
 """What must stay valid without a flaw: mixed faults, every nemesis, and what finds the flaws."""
 
 
-SEEDS_APART = 1_000
+SEED_STRIDE = 1_000
 """Each clean command has seeds of its own, so that one odd world does not stand for all of them."""
 
 
 def clean_commands(flaws: Sequence[str] | None) -> Sequence[Command]:
-    """Those that find the flaws of these names, each once; all of them if none is named."""
+    """The commands that find the flaws of these names, each once; all of them if none is named."""
     return CLEAN_COMMANDS if flaws is None else tuple(dict.fromkeys(command_of(FLAWS[name]) for name in flaws))
 
 
 def clean_run(command: Command, seed: int) -> RunOptions:
     """The run of a clean command for a campaign's seed."""
-    return command.options(SEEDS_APART * CLEAN_COMMANDS.index(command) + seed)
+    return command.options(SEED_STRIDE * CLEAN_COMMANDS.index(command) + seed)
 
 
 def flawed_options(flaw: Flaw, seed: int) -> RunOptions:
@@ -236,7 +236,7 @@ def found(result: SeedResult) -> bool:
 
 
 def carry_out(runs: Sequence[RunOptions], record: CampaignRecord, jobs: int, what: str) -> tuple[CampaignOutcome, ...]:
-    """Those of the runs that are not in the record yet; the outcomes of all."""
+    """Make the runs that are not in the record yet; returns the outcomes of all."""
     missing = [options for options in runs if options.command() not in record]
     for result in progress(try_seeds(missing, jobs), what, len(missing)):
         record.add(outcome_of(result, result.options.command(), record.commit))
@@ -248,7 +248,7 @@ def progress(results: Iterable[SeedResult], what: str, total: int) -> Iterator[S
     yield from track(results, what, total=total, console=console, transient=True, disable=not console.is_terminal)
 
 
-def hunt(flaw: Flaw, seeds: Sequence[int], record: CampaignRecord, jobs: int) -> tuple[CampaignOutcome, ...]:
+def try_flaw(flaw: Flaw, seeds: Sequence[int], record: CampaignRecord, jobs: int) -> tuple[CampaignOutcome, ...]:
     """Every seed with the flaw, and the first that finds it without."""
     outcomes = carry_out([flawed_options(flaw, seed) for seed in seeds], record, jobs, flaw.name)
     first = first_seed(seeds, outcomes)
@@ -348,7 +348,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     record = CampaignRecord(chosen.record, chosen.commit or provenance()["git_commit"])
     flaws = [FLAWS[name] for name in chosen.flaw or FLAWS] if chosen.only != "clean" else []
     for flaw in flaws if chosen.only != "tables" else ():
-        hunt(flaw, chosen.seeds, record, chosen.jobs)
+        try_flaw(flaw, chosen.seeds, record, chosen.jobs)
     if chosen.only in (None, "clean"):
         commands = clean_commands(chosen.flaw if chosen.only == "clean" else None)
         runs = [clean_run(command, seed) for seed in chosen.clean_seeds for command in commands]

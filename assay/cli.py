@@ -420,7 +420,7 @@ def main(arguments: list[str] | None = None) -> None:
         code = EXIT_HARNESS
     except Exception as error:  # noqa: BLE001 - the last resort that keeps tracebacks from users
         code = usage_code(error)
-    code = told(code)
+    code = flushed(code)
     if _process.is_program:
         leave(code)
     raise SystemExit(code)
@@ -463,7 +463,7 @@ def stopped(stop: KeyboardInterrupt | SystemExit) -> int:
     return EXIT_HARNESS
 
 
-def told(code: int) -> int:
+def flushed(code: int) -> int:
     """The exit code once what was printed has left; 255 if it could not, unless it has to say that a bug was found."""
     if sys.stdout is None:  # closed by who started us, so nothing was printed
         return code

@@ -17,7 +17,7 @@ from random import Random
 import msgspec
 
 from assay.options import RunOptions
-from assay.worlds import WorldSpec, draw_world, told_knobs
+from assay.worlds import WorldSpec, draw_world, given_knobs
 from cluster.deploy.database import ReferenceDatabase
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import Layout
@@ -48,8 +48,8 @@ PACED_SHARE = 0.4
 
 
 def draw_cluster(options: RunOptions, least_nodes: int = 1) -> RunOptions:
-    """The options with cluster and load as the seed has them, of so many nodes as the workload needs; the world is
-    drawn from the seed anyway."""
+    """The options with cluster and load as the seed has them, of at least the nodes that the workload needs; the world
+    is drawn from the seed anyway."""
     entropy = Random(f"swarm/{options.seed}")
     return replace(
         options,
@@ -227,7 +227,7 @@ def make_world(options: RunOptions, spec: WorldSpec) -> World:
 
 
 def layout_of(options: RunOptions, zones: int) -> Layout:
-    """The nodes of a run, over so many zones where it was not told over how many."""
+    """The nodes of a run, over `zones` zones where it was not told over how many."""
     return Layout(options.masters, options.nodes, options.zones or zones, data_centres(options))
 
 
@@ -302,7 +302,7 @@ def run_in_docker(
         environment = DockerEnvironment(RealClock(), report=tell, volume_mib=volume_mib, logs=logs)
         await environment.prepare(try_out=not needed.isdisjoint({"clock", "packets"}))
         variables = environment.program_environment if "clock" in needed & environment.capabilities else {}
-        knobs = told_knobs(options.world)
+        knobs = given_knobs(options.world)
         layout = layout_of(options, ZONES_OF_CONTAINERS)
         database = SshDatabase(environment, layout, options.flaw, knobs, seed=options.seed, environment=variables)
         tell_workload(database, options)

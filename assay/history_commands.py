@@ -39,7 +39,7 @@ class Target:
 
 
 def with_anomaly(wanted: MadeHistory, text: str | None) -> MadeHistory:
-    """The same with an anomaly as the command line names it: NAME, or NAME,RATE; raises UserError for no rate."""
+    """What is wanted with an anomaly as the command line names it: NAME, or NAME,RATE; raises UserError for no rate."""
     if text is None:
         return wanted
     name, comma, told = text.partition(",")
@@ -135,7 +135,7 @@ def _in_run(path: Place) -> Path:
 
 
 def import_history(path: Place | str, to: Place | str, format: str, part_rows: int = PART_ROWS) -> Iterator[str]:
-    """Write the history at `path` to another place, in parts of at most so many operations, and say what was written.
+    """Write the history at `path` to another place, in parts of at most `part_rows` rows, and say what was written.
 
     Raises UserError for a history that can't be read, or that says more than a saved one can, and for a place at which
     there is something; HarnessError if it can't be written.

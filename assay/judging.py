@@ -18,7 +18,7 @@ from workloads.registry import workload
 
 
 def judge_saved_run(rundir: RunDir, cores: int | None = None) -> Mapping[str, Any]:
-    """Every checker's verdict on a run, JSON-able, by name; found on so many cores (None: all)."""
+    """Every checker's verdict on a run, JSON-able, by name; found on `cores` cores (None: all)."""
     return {name: as_object(verdict) for name, verdict in judge_run(rundir, CheckOptions(cores=cores), "auto").items()}
 
 

@@ -42,7 +42,7 @@ GRACE_S = 3.0
 MOST_SEEDS = 1_000_000_000
 
 SEEDS_PER_PROCESS = 200
-"""Processes are replaced after so many runs each: what one leaves behind in memory can't add up over a night."""
+"""Processes are replaced after this many runs each: what one leaves behind in memory can't add up over a night."""
 
 WORST_FIRST = ("invalid", "error", "unknown", "valid")
 EXIT_CODES = {"invalid": 1, "error": 255, "unknown": 2, "valid": 0}
@@ -98,7 +98,7 @@ def parse_seeds(text: str) -> range:
 
 
 def run_seed(options: RunOptions, keep: Keep = Keep.FINDINGS, cores: int | None = None) -> SeedResult:
-    """One run, judged on so many cores (None: all); what `keep` names is saved in its store, with a report unless it is
+    """One run, judged on `cores` cores (None: all); what `keep` names is saved in its store, with a report unless it is
     valid. Raises UserError for options that no run can be made of, and nothing else: a failure of the harness is a
     result."""
     began_s = time.process_time()
@@ -338,7 +338,7 @@ def tell(
     results: Sequence[SeedResult],
     json_output: bool,
 ) -> None:
-    """The summary of so many seeds, for people on standard output, or as one JSON object there."""
+    """The summary of `asked` seeds, for people on standard output, or as one JSON object there."""
     if json_output:
         teller.line(msgspec.json.encode(summary_object(options, asked, results)).decode())
         return

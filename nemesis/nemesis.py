@@ -5,7 +5,7 @@ completion adds `targets`, `action` (in words), `observed`, `observed_ns` (ns si
 the `roles` for which nodes were hit, each with whether the node was seen to have `held` it when it was.
 A fault is looked at for as long as it lasts (`nemesis/observe.py`): the completion of its end has the `spans` (ns since
 the run's start) in which probes saw it, and, where it was not seen to be gone, whose failure that is (`blame`; nobody's
-while other faults are in effect, which may be what is seen). Such a one is looked at again when no other is in effect:
+while other faults are in effect, which may be what is seen). The fault is looked at again when no other is in effect:
 the completion of the end by which that came has what was seen `late`. Of clocks it has the `readings` of each node as
 well: times (ns since the run's start) and offsets (ns).
 The steps of a script are told but not probed for (`observed` is null), except for its core: there what it has done is
@@ -93,7 +93,7 @@ class Injectors:
 
     @property
     def worn_off_ns(self) -> int:
-        """See `harness.run.after_effects.WearsOff`."""
+        """When what faults left behind has worn off (see `harness.run.after_effects.WearsOff`)."""
         return max((each.worn_off_ns for each in self._all if isinstance(each, WearsOff)), default=0)
 
     def forget(self, instance: int) -> None:
@@ -180,7 +180,7 @@ class FaultNemesis:
 
     @property
     def worn_off_ns(self) -> int:
-        """See `harness.run.after_effects.WearsOff`."""
+        """When what faults left behind has worn off (see `harness.run.after_effects.WearsOff`)."""
         return self._injectors.worn_off_ns
 
     def _blame(self, report: dict[str, Any], gone: Observation) -> None:
@@ -257,7 +257,7 @@ class FaultNemesis:
                 return plan
 
     async def _roles(self, roles: tuple[HeldRole, ...], hit_ns: int) -> list[dict[str, Any]]:
-        """Those for which nodes were hit just now, and whether they had them then."""
+        """The roles for which nodes were hit just now, and whether they had them then."""
         if not roles:
             return []
         after = await self._observer.view(skip=self._injectors.claims.mute())
@@ -298,7 +298,7 @@ class FaultNemesis:
         report["evidence"] = offer.core
         if not instance.acted:
             return Observation(False, evidence={"reason": "the script came to this without anything that it did"})
-        sight = await self._observer.told(lambda: self._injectors.look(number), self._patience.observe_s)
+        sight = await self._observer.conclusive(lambda: self._injectors.look(number), self._patience.observe_s)
         return Observation(bool(sight.met), self._clock.monotonic_ns() if sight.met else None, sight.evidence)
 
     def _describe(self, action: Action, report: dict[str, Any]) -> None:

@@ -34,7 +34,7 @@ class Leader:
 
     @property
     def others(self) -> tuple[str, ...]:
-        """Its peers."""
+        """The voters of the group but for the leader."""
         return tuple(name for name in self.voters if name != self.node)
 
 
@@ -159,7 +159,7 @@ class DatabaseObserver:
         return View(self.database.nodes, statuses)
 
     async def living(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Those of these nodes whose process has not ended by itself: what we did not end isn't ours to start again."""
+        """These nodes without those whose process ended by itself: what we did not end isn't ours to start again."""
         asked = tuple(names)
         states = await asyncio.gather(*(self.database.process_state(name) for name in asked))
         return tuple(name for name, state in zip(asked, states, strict=True) if state is not ProcessState.DEAD)
@@ -185,7 +185,7 @@ class DatabaseObserver:
                 return Observation(bool(sight.met), seen_ns if sight.met else None, sight.evidence, sight.blame)
             await clock.sleep(self.poll_s)
 
-    async def told(self, look: Callable[[], Awaitable[Sight]], timeout_s: float) -> Sight:
+    async def conclusive(self, look: Callable[[], Awaitable[Sight]], timeout_s: float) -> Sight:
         """One look, which is made again while it can't tell and time is left."""
         clock = self.environment.clock
         deadline_ns = clock.monotonic_ns() + int(timeout_s * 1e9)
@@ -210,7 +210,7 @@ LONGEST_DOUBT_NS = 2_000_000_000
 """A fault that looks could not tell for longer may have been gone meanwhile."""
 
 LONGEST_UNSEEN_NS = 5_000_000_000
-"""The same where nobody looked for so long: the harness was stopped, or had too much else to do."""
+"""A fault that nobody looked at for longer may have been gone too: the harness was stopped, or too busy."""
 
 
 class Spans:

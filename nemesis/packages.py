@@ -86,7 +86,7 @@ def package(
 ) -> NemesisPackage:
     """Compose nemeses (see `nemesis.asked`); `all` stands for every kind that can be done here, `none` for none.
 
-    Of what `all` stands for so many kinds are drawn as have time for an instance that lasts. Raises UserError for
+    Of what `all` stands for only as many kinds are drawn as have time for an instance that lasts. Raises UserError for
     unknown names, for what this environment can't do, and for options out of range.
     """
     if not 0.1 <= options.interval_s <= 3600:

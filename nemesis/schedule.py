@@ -26,7 +26,7 @@ STEP_NAMES = {
 """`f` of the begin and end steps of some kinds; others' are `start-` and `stop-` with the name."""
 
 TURNS_AT_ONCE = 4
-"""A kind that shows too little has no other kind between its turns until it had so many: one that never shows enough
+"""A kind that shows too little has no other kind between its turns until it had this many: one that never shows enough
 would leave the others none."""
 
 OVERLAP_SHARE = 0.35

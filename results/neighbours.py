@@ -24,7 +24,7 @@ Key = tuple[int, int]
 
 AROUND_NS = 100_000_000
 """So long before and after a group its neighbours are drawn, or half as long as it lasts, if that is more."""
-APART_NS = 1_000_000_000
+GROUP_GAP_NS = 1_000_000_000
 """Anomalies of one key that are further apart are two groups."""
 MOST_GROUPS = 12
 _MOP = ("f", "partition", "value", "expected", "values", "table")
@@ -53,7 +53,7 @@ class FindingGroup:
 
     def meets(self, other: FindingGroup) -> bool:
         """Whether it is about a key of the other one at about that time."""
-        near = self.begin_ns <= other.end_ns + APART_NS and other.begin_ns <= self.end_ns + APART_NS
+        near = self.begin_ns <= other.end_ns + GROUP_GAP_NS and other.begin_ns <= self.end_ns + GROUP_GAP_NS
         return near and bool(self.keys & other.keys)
 
     def take(self, other: FindingGroup) -> None:

@@ -34,7 +34,7 @@ class Panel(NamedTuple):
 
 
 def lanes_in(lanes: int) -> float:
-    """The height of a panel with so many lanes, inches."""
+    """The height of a panel with this number of lanes, inches."""
     return 0.35 + 0.34 * lanes
 
 
@@ -93,7 +93,7 @@ FAILED_WORDS = {MISMATCH: "found another value", ELSEWHERE: "others serve it"}
 """What operations that failed for certain may have been told that is an answer."""
 PHASE_WORDS = {"recover": "recovery", "final": "final reads", "each-node": "final reads of each node"}
 MOST_NAMED = 14
-"""So many nodes have their names beside the clocks' curves."""
+"""How many nodes have their names beside the clocks' curves."""
 MAX_PANELS = 6
 MAX_LABELLED = 60
 LETTER = 0.0058

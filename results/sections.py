@@ -102,7 +102,7 @@ def _detail(name: str, details: object) -> Markup | None:
 
 
 def _floors(saved: Saved) -> Markup | None:
-    """Those that are not the ones of every run, so that who reads the word knows what it is worth."""
+    """The floors that are not the ones of every run, so that who reads the word knows what it is worth."""
     told = _object(saved.options.get("floors"))
     return tag("p", f"Floors set by hand: {', '.join(f'{name}={told[name]}' for name in told)}.") if told else None
 

@@ -199,7 +199,7 @@ FinalReads = Callable[[Options, Random], Generator]
 
 
 def whole_partitions(options: Options, entropy: Random, level: str, times: int) -> Generator:
-    """Reads of every partition, all of its rows, one partition after the other, so many times."""
+    """Reads of every partition, all of its rows, one partition after the other, `times` times."""
     keys = int(options["keys"])
     return draw(
         entropy.getrandbits(53),

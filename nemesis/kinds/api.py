@@ -63,7 +63,7 @@ class Injector(Protocol):
     """The classes of actions that it carries out."""
 
     def instances(self) -> Collection[int]:
-        """Those of which something is left to undo."""
+        """The instances of which something is left to undo."""
 
     async def carry_out(self, instance: int, action: Any) -> None:
         """Do it; raises HarnessError when a part of it failed."""
@@ -121,7 +121,7 @@ class Claims:
         return tuple(name for name, how in self.down().items() if how == PAUSED)
 
     def of(self, instance: int) -> dict[str, str]:
-        """The same for one instance's."""
+        """The nodes that one instance has taken, and how."""
         return {name: how for name, (owner, how) in self._of.items() if owner == instance}
 
     def take(self, instance: int, names: Iterable[str], how: str, over: Collection[str] = ()) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ WITHIN_PER_S = 0.08
 """Of the maximum, that a drifting clock gains in a second: some five seconds are within the bound."""
 
 STROBES = 6
-"""In so many periods a look sees a clock that goes back and forth both ways."""
+"""The periods in which a look sees a clock that goes back and forth both ways."""
 
 RECENT_NS = LONGEST_DOUBT_NS // 2
 """A clock that tells nothing just now counts as it was so long ago: each of many nodes is slow to answer at times."""
@@ -86,7 +86,7 @@ def ways(reading: ClockReading, wrong_ns: int, right_ns: int) -> frozenset[bool]
 
 
 UNREAD = ClockReading(0, 0, 0, 0, 0, 0)
-"""That of a node which has not answered: it can't be told whether its clock is as due."""
+"""The reading of a node which has not answered: it can't be told whether its clock is as due."""
 
 
 def reading_of(

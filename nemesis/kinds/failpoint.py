@@ -24,7 +24,7 @@ FRESH_NS = 5_000_000_000
 """A walk is going on if a point has acted within this time."""
 
 HAND = 5
-"""So many points are armed at a time of those that the node passes, and of the others; the first one passed acts."""
+"""How many points are armed at a time of those that the node passes, and of the others; the first one passed acts."""
 
 LOOK_S = 0.05
 PAUSE_S = 0.3
@@ -173,7 +173,7 @@ class FailpointWalks:
         return Sight(False)
 
     def _next_points(self, role: str, passed: frozenset[str], among: bool) -> list[str]:
-        """Those of a node of this role, among what was passed lately or not, that were armed the longest time ago."""
+        """Points of a node of this role, among what was passed lately or not, that were armed the longest time ago."""
         hand = [point for point in self._points_of(role) if (point.name in passed) is among][:HAND]
         for point in hand:
             self._points.remove(point)

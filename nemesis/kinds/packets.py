@@ -20,7 +20,7 @@ from nemesis.targets import STATUS_SELECTORS, select
 
 LINKS_PROBED = 4
 DATAGRAMS, DATAGRAM_BYTES, DATAGRAMS_OVER_S = 200, 250, 0.25
-"""Twice as fast as the highest rate that a link is limited to, and so many that chance seldom makes a share look half
+"""Twice as fast as the highest rate that a link is limited to, and enough that chance seldom makes a share look half
 as large as it is: where 15 % are lost beside 3 % anyway, one look of forty misses it (of 50 datagrams one of three)."""
 
 SILENT = 0.9

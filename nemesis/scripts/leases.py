@@ -71,9 +71,9 @@ async def stale_lease(scene: Scene) -> None:
         quiet = ((CLIENTS, old.node),)
         await scene.act(NetworkPartition(quiet))
         await level(scene, old)
-        apart = grudge([*quiet, *between([old.node], [rival])])
+        cut = grudge([*quiet, *between([old.node], [rival])])
         restart = scene.entropy.random() < 0.5
-        await (_voters_restarted if restart else _echoes_lost)(scene, old, rival, tuple(others), apart)
+        await (_voters_restarted if restart else _echoes_lost)(scene, old, rival, tuple(others), cut)
         born = await scene.new_leader(old.group, old.term, old.others)
         if born is not None:
             await scene.reached(leader=born.node, deposed=old.node, group=old.group, term=born.term)
@@ -84,14 +84,14 @@ async def stale_lease(scene: Scene) -> None:
         await scene.hold(0.3, 1.5)
 
 
-async def _echoes_lost(scene: Scene, old: Leader, rival: str, others: tuple[str, ...], apart: Grudge) -> None:
+async def _echoes_lost(scene: Scene, old: Leader, rival: str, others: tuple[str, ...], cut: Grudge) -> None:
     """Voters that grant their vote are held, so that the leader hears nothing of it, whenever that is.
 
     From then on it hears no node at all, so that no message moves its clock either.
     """
     votes, deaf = len(old.voters) // 2, one_way(scene.nodes, old.node, outbound=False)
     await scene.act(Hold(others, "before_vote", old.group))
-    await scene.act(NetworkPartition(apart))
+    await scene.act(NetworkPartition(cut))
     waited_s = await stands(scene, old, rival)
     early = waited_s is not None and await scene.stopped(others, votes, patience_s=waited_s)
     await scene.act(NetworkPartition(grudge([*between([old.node], [rival]), *deaf])))
@@ -100,9 +100,9 @@ async def _echoes_lost(scene: Scene, old: Leader, rival: str, others: tuple[str,
     await scene.act(Restart(others))
 
 
-async def _voters_restarted(scene: Scene, old: Leader, rival: str, others: tuple[str, ...], apart: Grudge) -> None:
+async def _voters_restarted(scene: Scene, old: Leader, rival: str, others: tuple[str, ...], cut: Grudge) -> None:
     """They are restarted shortly before the rival stands again, which is about as long as it took it to stand."""
-    await scene.act(NetworkPartition(apart))
+    await scene.act(NetworkPartition(cut))
     waited_s = await stands(scene, old, rival) or 0.0
     await scene.hold(0.4 * waited_s, 0.9 * waited_s)
     await scene.act(NetworkPartition(isolate(scene.nodes, [old.node])))

@@ -78,7 +78,7 @@ MASTERS_SHARE = 0.15
 """How often a script plays with the masters' group: clients' data is in the others."""
 
 WRITTEN_MASTERS_SHARE = 0.4
-"""The same where clients write to the masters' group as well, as they make tables."""
+"""How often where clients write to the masters' group as well, as they make tables."""
 
 LEAST_VOTERS = 3
 """Smaller groups have no majority without their leader."""
@@ -139,7 +139,7 @@ class Scene:
             await clock.sleep(self.poll_s if poll_s is None else poll_s)
 
     async def stopped(self, among: Sequence[str], count: int, patience_s: float | None = None) -> tuple[str, ...]:
-        """Wait until so many of these nodes have stopped where they were to be held: all that have; () if too few."""
+        """Wait until `count` of these nodes have stopped where they were to be held: all that have; () if too few."""
         clock, probe = self.observer.environment.clock, self.observer.database.process_state
         deadline_ns = clock.monotonic_ns() + int((self.patience_s if patience_s is None else patience_s) * 1e9)
         while True:
@@ -170,7 +170,7 @@ class Scene:
         """The leader of a random group with at least three voters and a lease: more often a tablet's than the masters'.
 
         None, after patience, if there is none. The group stays (`harness.powers.PartlyWritten`): who waits for what a
-        dropped tablet does waits in vain. With `idle` one whose log has not grown for a while, if there is such a one;
+        dropped tablet does waits in vain. With `idle` one whose log has not grown for a while, if there is one;
         with `writable` one that clients write to; with `role` one of nodes of that role.
         """
         among = await self._written()
@@ -225,7 +225,7 @@ def _masters_share(view: View, among: Collection[str] | None, writable: bool) ->
 
 
 def _large(view: View, leaders: Iterable[Leader], among: Collection[str] | None) -> list[Leader]:
-    """Those with a lease and enough voters, of the tablets only these (None: all)."""
+    """The leaders with a lease and enough voters, of the tablets only these (None: all)."""
     wanted = None if among is None else {*among, *view.groups(MASTER)}
     large = [each for each in leaders if each.lease_valid and len(each.voters) >= LEAST_VOTERS]
     return [each for each in large if wanted is None or each.group in wanted]

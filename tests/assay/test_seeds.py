@@ -217,8 +217,8 @@ def test_what_a_run_has_refuted_that_was_stopped_is_kept(
     """In containers a run ends in peace when the user stops it, and is judged; it was thrown away whatever it found."""
     make = compose.carry_out
 
-    def stopped(*told: Any) -> compose.Finished:
-        finished = make(*told)
+    def stopped(*arguments: Any) -> compose.Finished:
+        finished = make(*arguments)
         return replace(finished, outcome=replace(finished.outcome, interrupted=True))
 
     if refuted:

@@ -23,7 +23,7 @@ NOW = Members(LEADER, VOTERS, ("t4",), (4, 90))
 
 
 class SlowLinks:
-    """A group whose learner `t4` gets so many entries a second, until it has `most` of its leader's 100; it is promoted
+    """A group whose learner `t4` gets `rate` entries a second, until it has `most` of its leader's 100; it is promoted
     when that is asked once it has them all. Stage and observer in one."""
 
     def __init__(self, rate: int, most: int = 100) -> None:

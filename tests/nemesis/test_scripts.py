@@ -52,7 +52,7 @@ class Episode:
 
 WITH_LEADERS = sorted(name for name, info in SCRIPTS.items() if LEADERLESS not in info.needs)
 WHERE_CLIENTS_WRITE = ("lost-answer", "power-cut", "snapshot-race", "unheard-commit", "late-acks", "deposed-leader")
-"""Those of them that take any group that clients write to."""
+"""The scripts that take any group that clients write to."""
 
 
 def test_a_log_that_takes_no_more_is_not_flooded_any_further() -> None:
