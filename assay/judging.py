@@ -53,4 +53,4 @@ def rebuild_report(run_directory: Path, to: Path | None) -> str:
 
 def colors() -> Mapping[str, str]:
     """How the report shades each kind of fault."""
-    return {name: info.style.color for name, info in NEMESES.items()}
+    return {name: info.color for name, info in NEMESES.items()}

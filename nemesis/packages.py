@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -16,7 +16,7 @@ from harness.verdict.adequacy import Floors
 from nemesis.asked import ALL, Asked, expand, parse_all, scripted
 from nemesis.kinds.damage import REPLACEABLE_MASTERS, REPLACEABLE_VOTERS
 from nemesis.nemesis import FaultNemesis, Patience
-from nemesis.registry import KINDS, NEMESES, PlotStyle
+from nemesis.registry import KINDS, NEMESES
 from nemesis.schedule import SEED_BITS, AskedKind, CyclePace, Schedule, Steps, Timed, end_op
 from nemesis.scripts.catalogs import TABLES_MADE
 from nemesis.scripts.quorum import LEADERLESS, LOGGED
@@ -57,7 +57,6 @@ class NemesisPackage:
     generator: Generator
     final_generator: Generator
     kinds: tuple[str, ...]
-    styles: Mapping[str, PlotStyle]
     unavailable: bool = False
 
 
@@ -112,7 +111,6 @@ def package(
         Schedule(kinds, pace, entropy.getrandbits(SEED_BITS), wanted=lacking),
         Steps(tuple(Timed(0.0, end_op(kind.name, None)) for kind in kinds)),
         tuple(kind.name for kind in kinds),
-        {kind.name: NEMESES[kind.name].style for kind in kinds},
         any(KINDS[each.name].variants[v].unavailable for each in chosen for v in each.variants),
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from nemesis.kinds import (
     clocks,
@@ -19,7 +18,7 @@ from nemesis.kinds import (
     scripted,
 )
 from nemesis.kinds.api import Family, FaultKind
-from nemesis.scripts.registry import SCRIPTS
+from nemesis.scripts.registry import SCRIPTS, ScriptInfo
 
 FAMILIES: tuple[Family, ...] = (
     partition.FAMILY,
@@ -50,30 +49,5 @@ KINDS: Mapping[str, FaultKind] = {
 """The plain faults by name."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlotStyle:
-    """How the report draws a kind: a colour (CSS) for its shading."""
-
-    color: str
-
-
-@dataclass(frozen=True, slots=True)
-class NemesisInfo:
-    """A nemesis by name: one line about it, the capabilities it needs, and how it is drawn; `suits` are those without
-    which `all` leaves it out."""
-
-    name: str
-    description: str
-    needs: frozenset[str]
-    style: PlotStyle
-    suits: frozenset[str] = frozenset()
-
-
-NEMESES: dict[str, NemesisInfo] = {
-    **{name: NemesisInfo(name, kind.description, kind.needs, PlotStyle(kind.color)) for name, kind in KINDS.items()},
-    **{
-        name: NemesisInfo(name, each.description, each.needs, PlotStyle(each.color), each.suits)
-        for name, each in SCRIPTS.items()
-    },
-}
+NEMESES: dict[str, FaultKind | ScriptInfo] = {**KINDS, **SCRIPTS}
 """Every name that `--nemesis` takes, but for `all` and `none`."""

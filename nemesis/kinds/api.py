@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from harness.errors import HarnessError
-from harness.protocols import Database
+from harness.protocols import Armable, Database, Disks
 from nemesis.grudges import Link
 from nemesis.observe import DatabaseObserver, Sight, View
 from nemesis.targets import HeldRole
@@ -136,6 +136,20 @@ class Claims:
         self._of.pop(name, None)
 
 
+def armable(database: Database) -> Armable:
+    """The database, whose nodes have failpoints; raises HarnessError if they have none."""
+    if not isinstance(database, Armable):
+        raise HarnessError(f"{database.name} has no failpoints")
+    return database
+
+
+def disks(database: Database) -> Disks:
+    """The database, whose nodes' disks can be hurt; raises HarnessError if they can't."""
+    if not isinstance(database, Disks):
+        raise HarnessError(f"{database.name} has no disks that can be hurt")
+    return database
+
+
 @dataclass(frozen=True, slots=True)
 class FaultPlan:
     """What to do (None: its targets could not be found), what the statuses said that chose the targets, and the roles
@@ -202,6 +216,7 @@ class FaultKind:
     `needs` are capabilities (of the database or the environment); what lacks one refuses the kind before it starts.
     The preferred variants stand first: the first cycles of a run take them. `alone`: no other fault lasts meanwhile.
     `names` are settings that take names, `|` between several: what each means, and which names the database knows.
+    Without the capabilities of `suits` it shows nothing, or hardly: `all` leaves it out then.
     """
 
     name: str
@@ -212,6 +227,7 @@ class FaultKind:
     settings: Mapping[str, Setting] = field(default_factory=dict)
     alone: bool = False
     names: Mapping[str, Names] = field(default_factory=dict)
+    suits: frozenset[str] = frozenset()
 
     def settings_with(self, chosen: Mapping[str, float]) -> dict[str, float]:
         """A value for each setting: the chosen one, or its default."""

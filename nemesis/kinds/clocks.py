@@ -19,7 +19,7 @@ from harness.protocols import ClockControl, Skew
 from nemesis.faults import WITHIN, SetClocks
 from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Setting, Variant, all_to_the_end
 from nemesis.observe import DEFAULT_CLOCK_OFFSET_NS, LONGEST_DOUBT_NS, DatabaseObserver, Sight, View
-from nemesis.targets import select
+from nemesis.targets import Choice, select
 
 SECOND_NS = 1_000_000_000
 SLACK_NS = 5_000_000
@@ -392,10 +392,16 @@ def _strobe(selector: str, beyond: bool) -> Variant:
 
 
 def _variant(selector: str, skew: Callable[[Moment], Skew], action: Callable[..., SetClocks | Strobe]) -> Variant:
+    return skewed(lambda moment: select(selector, moment.view, (), moment.entropy), skew, action)
+
+
+def skewed(
+    choose: Callable[[Moment], Choice], skew: Callable[[Moment], Skew], action: Callable[..., SetClocks | Strobe]
+) -> Variant:
     """Each target has a skew of its own; busy nodes are hit as well: a clock goes wrong whatever the process does."""
 
     def plan(moment: Moment) -> FaultPlan:
-        choice = select(selector, moment.view, (), moment.entropy)
+        choice = choose(moment)
         if not choice.targets:
             return FaultPlan(None, choice.evidence, choice.roles)
         skews = tuple((name, skew(moment)) for name in choice.targets)

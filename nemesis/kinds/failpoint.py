@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from harness.errors import HarnessError
 from harness.ports.failpoints import Action
 from harness.protocols import Armable, Database, Failpoint, Node, ProcessState
-from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Names, Setting, Variant
+from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Names, Setting, Variant, armable
 from nemesis.observe import DatabaseObserver, Sight
 
 ARMED = "a failpoint is armed"
@@ -90,9 +90,7 @@ class FailpointWalks:
         return frozenset(self._walks)
 
     async def carry_out(self, instance: int, action: WalkFailpoints) -> None:
-        database = self._database
-        if not isinstance(database, Armable):
-            raise HarnessError(f"{database.name} has no failpoints")
+        database = armable(self._database)
         entropy = Random(action.seed)
         if not self._points:
             chosen = [point for point in database.failpoints if not action.points or point.name in action.points]

@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 
 from harness.errors import HarnessError
 from harness.powers import MasterMembership, Supplantable
-from harness.protocols import Disks, GroupStatus, NodeStatus, ProcessState, node_of
+from harness.protocols import GroupStatus, NodeStatus, ProcessState, node_of
 from harness.run.repair_progress import Nearing
-from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Variant, all_to_the_end
+from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Variant, all_to_the_end, disks
 from nemesis.kinds.roles import MASTERS
 from nemesis.observe import MASTER, DatabaseObserver, Sight, View, names
 from nemesis.operator import behind, spareable
@@ -128,10 +128,9 @@ class MasterChanges:
 
     async def _lose(self, name: str) -> None:
         """Its disk goes, and it comes back as another server."""
-        if not isinstance(self._database, Disks):
-            raise HarnessError(f"{self._database.name} has no disks that can be hurt")
+        able = disks(self._database)
         await self._database.kill(name)
-        await self._database.wipe(name)
+        await able.wipe(name)
         await self._database.start(name)
         await self._observer.until(lambda: self._answers(name), START_S)
 

@@ -6,9 +6,9 @@ from contextlib import suppress
 from typing import ClassVar
 
 from harness.errors import HarnessError, IndefiniteError
-from harness.protocols import Armable, Flooding, Reconfigurable
+from harness.protocols import Flooding, Reconfigurable
 from nemesis.faults import Change, Flood, Look, PointDelay, PointHang
-from nemesis.kinds.api import Claims, Family, all_to_the_end
+from nemesis.kinds.api import Claims, Family, all_to_the_end, armable
 from nemesis.observe import DatabaseObserver, Sight
 from nemesis.operator import make_whole, unlike, voters_of
 
@@ -101,23 +101,23 @@ class Delays:
         armed, place = self._armed.setdefault(instance, {}), (action.node, action.point)
         if isinstance(action, PointDelay) and not action.seconds:
             armed.pop(place, None)
-            await self._armable.disarm(*place)
+            await armable(self._database).disarm(*place)
             return
-        armed[place] = (await self._armable.acted(action.node)).get(action.point, 0)
+        armed[place] = (await armable(self._database).acted(action.node)).get(action.point, 0)
         if isinstance(action, PointHang):
-            await self._armable.arm(*place, "hang", action.group)
+            await armable(self._database).arm(*place, "hang", action.group)
         else:
-            await self._armable.arm(*place, "delay", times=0, seconds=action.seconds)
+            await armable(self._database).arm(*place, "delay", times=0, seconds=action.seconds)
 
     async def look(self, instance: int) -> Sight:
         counts = {}
         for (node, point), before in self._armed[instance].items():
-            counts[f"{node} {point}"] = (await self._armable.acted(node)).get(point, 0) - before
+            counts[f"{node} {point}"] = (await armable(self._database).acted(node)).get(point, 0) - before
         return Sight(all(counts.values()), {"delayed": counts})
 
     async def undo(self, instance: int) -> None:
         armed = self._armed[instance]
-        await all_to_the_end([self._armable.disarm(*place) for place in tuple(armed)])
+        await all_to_the_end([armable(self._database).disarm(*place) for place in tuple(armed)])
         armed.clear()
 
     async def look_gone(self, instance: int) -> Sight:
@@ -125,12 +125,6 @@ class Delays:
 
     def forget(self, instance: int) -> None:
         self._armed.pop(instance, None)
-
-    @property
-    def _armable(self) -> Armable:
-        if not isinstance(self._database, Armable):
-            raise HarnessError(f"{self._database.name} has no failpoints")
-        return self._database
 
 
 DELAYS = Family(Delays)

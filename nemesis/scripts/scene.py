@@ -8,7 +8,7 @@ about, with its decisive action in effect; the rest is preparation.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeAlias, TypeVar
@@ -129,27 +129,32 @@ class Scene:
         poll_s: float | None = None,
     ) -> T | None:
         """Poll the statuses until `seen` finds what it looks for; None when patience ran out."""
+        wanted = None if of is None else tuple(of)
+
+        async def look() -> T | None:
+            return seen(await self.view(wanted))
+
+        return await self._poll(look, patience_s, poll_s)
+
+    async def _poll(
+        self, look: Callable[[], Awaitable[T | None]], patience_s: float | None, poll_s: float | None = None
+    ) -> T | None:
+        """Look again and again until there is something to see; None when patience ran out."""
         clock = self.observer.environment.clock
         deadline_ns = clock.monotonic_ns() + int((self.patience_s if patience_s is None else patience_s) * 1e9)
-        wanted = None if of is None else tuple(of)
-        while True:
-            found = seen(await self.view(wanted))
-            if found is not None or clock.monotonic_ns() >= deadline_ns:
-                return found
+        while (found := await look()) is None and clock.monotonic_ns() < deadline_ns:
             await clock.sleep(self.poll_s if poll_s is None else poll_s)
+        return found
 
     async def stopped(self, among: Sequence[str], count: int, patience_s: float | None = None) -> tuple[str, ...]:
         """Wait until `count` of these nodes have stopped where they were to be held: all that have; () if too few."""
-        clock, probe = self.observer.environment.clock, self.observer.database.process_state
-        deadline_ns = clock.monotonic_ns() + int((self.patience_s if patience_s is None else patience_s) * 1e9)
-        while True:
-            states = await asyncio.gather(*(probe(name) for name in among))
+
+        async def look() -> tuple[str, ...] | None:
+            states = await asyncio.gather(*(self.observer.database.process_state(name) for name in among))
             held = tuple(n for n, state in zip(among, states, strict=True) if state is ProcessState.PAUSED)
-            if len(held) >= count:
-                return held
-            if clock.monotonic_ns() >= deadline_ns:
-                return ()
-            await clock.sleep(self.poll_s)
+            return held if len(held) >= count else None
+
+        return await self._poll(look, patience_s) or ()
 
     async def acted(self, node: str, point: str) -> int:
         """How often the point has acted on the node so far; 0 where there are no failpoints."""
@@ -158,13 +163,11 @@ class Scene:
 
     async def acts(self, node: str, point: str, before: int, patience_s: float | None = None) -> bool:
         """Wait until the point has acted on the node more often than `before`."""
-        clock = self.observer.environment.clock
-        deadline_ns = clock.monotonic_ns() + int((self.patience_s if patience_s is None else patience_s) * 1e9)
-        while await self.acted(node, point) <= before:
-            if clock.monotonic_ns() >= deadline_ns:
-                return False
-            await clock.sleep(self.poll_s)
-        return True
+
+        async def look() -> bool | None:
+            return await self.acted(node, point) > before or None
+
+        return bool(await self._poll(look, patience_s))
 
     async def group(self, idle: bool = False, writable: bool = False, role: str | None = None) -> Leader | None:
         """The leader of a random group with at least three voters and a lease: more often a tablet's than the masters'.
