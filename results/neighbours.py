@@ -15,9 +15,8 @@ import pyarrow.compute as pc
 
 from checkers.source import EVIDENCE_COLUMNS, Source
 from harness.verdict.faults import Fault
-from results.drawing import BAR_COLORS
 from results.markup import Markup, join, parse_markup, table, tag
-from results.words import count, duration, fault_name, op_name, operation, seconds
+from results.words import OUTCOME_COLORS, count, duration, fault_name, op_name, operation, seconds
 
 Key = tuple[int, int]
 """Table and partition: what fails together, and what clients name."""
@@ -247,7 +246,7 @@ def _bar(op: Mapping[str, Any], group: FindingGroup, top: int, x: Any) -> Markup
         "rect",
         tag("title", tip),
         **shape,
-        fill=BAR_COLORS.get(op["type"], BAR_COLORS["ok"]),
+        fill=OUTCOME_COLORS.get(op["type"], OUTCOME_COLORS["ok"]),
         fill_opacity=(0.9 if op["type"] == "ok" else 0.55) if here else 0.2,
         stroke="#b00020" if own else None,
         stroke_width=2.5 if own else None,

@@ -19,7 +19,7 @@ from harness.protocols import ELSEWHERE
 from harness.verdict.faults import Fault
 from harness.verdict.leaderships import Leadership
 from results.points import TYPES, Points, decoded
-from results.words import fault_name
+from results.words import OUTCOME_COLORS, fault_name
 
 PALETTE = ("#e07b39", "#c8375b", "#3a7ca5", "#7a5195", "#2f8f7f", "#b5651d", "#8a8d3b")
 
@@ -85,7 +85,6 @@ def _draw_leadership(axis: Axes, lane: int, led: Leadership, end_ns: int, color:
             return
 
 
-TYPE_COLORS = {"ok": "#2f6fab", "info": "#e0962a", "fail": "#b23a6b"}
 TYPE_MARKS = {"ok": (3.0, 0.45, "o"), "fail": (9.0, 0.8, "x"), "info": (13.0, 0.9, "^")}
 TYPE_WORDS = {"ok": "ok", "info": "unknown outcome", "fail": "failed for certain"}
 SHADE_ALPHA = 0.16
@@ -200,7 +199,7 @@ def _latency(axis: Axes, points: Points, f: str) -> None:
             times_s,
             np.maximum(latencies_s, 1e-6) * 1e3,
             s=size,
-            c=TYPE_COLORS[type],
+            c=OUTCOME_COLORS[type],
             alpha=alpha,
             marker=marker,
             linewidths=0.8 if marker == "x" else 0,
@@ -247,7 +246,9 @@ def _rate(axis: Axes, points: Points) -> None:
         totals.setdefault(type, np.zeros(seconds + step))[: len(counts)] += counts
     times = np.arange(0, seconds, step)
     stacked = [np.add.reduceat(totals[type][:seconds], times) / step for type in TYPES]
-    axis.stackplot(times, stacked, colors=[TYPE_COLORS[type] for type in TYPES], alpha=0.75, linewidth=0, step="post")
+    axis.stackplot(
+        times, stacked, colors=[OUTCOME_COLORS[type] for type in TYPES], alpha=0.75, linewidth=0, step="post"
+    )
     axis.set_ylim(bottom=0)
     axis.set_ylabel("operations/s")
     axis.set_title("Operations begun each second", loc="left", fontsize=10, fontweight="bold", color="#20272e")

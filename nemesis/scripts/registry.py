@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nemesis.faults import NO_CUT, NetworkPartition
-from nemesis.grudges import split
 from nemesis.scripts.catalogs import TABLES_MADE, late_call, unheard_tablets
-from nemesis.scripts.elections import leader_returns, lonely_leader, rotate_majority
+from nemesis.scripts.elections import leader_returns, lonely_leader, new_leader_partition, rotate_majority
 from nemesis.scripts.leases import idle_bridge, late_batch, lost_answer, skewed_lease, stale_lease
 from nemesis.scripts.membership import membership
 from nemesis.scripts.quorum import (
@@ -24,23 +22,9 @@ from nemesis.scripts.quorum import (
     short_read,
     split_snapshot,
 )
-from nemesis.scripts.scene import Scene, Script
+from nemesis.scripts.scene import Script
 from nemesis.scripts.storage import power_cut, snapshot_race
 from nemesis.scripts.successors import deposed_leader, late_acks, unheard_commit
-from nemesis.targets import describe
-
-
-async def new_leader_partition(scene: Scene) -> None:
-    """Cut off a group's leader, then each leader newly elected, moving the cut without a quiet moment between."""
-    leader, seen = await scene.group(), None
-    while leader is not None:
-        await scene.hold(0.0, 0.01)
-        await scene.act(NetworkPartition(split([leader.node], leader.others)), seen)
-        await scene.hold(0.5, 3.0)
-        if scene.entropy.random() < 0.2:
-            await scene.act(NO_CUT)
-        leader = await scene.new_leader(leader.group, leader.term) or await scene.leader(leader.group)
-        seen = None if leader is None else describe(leader)
 
 
 @dataclass(frozen=True, slots=True)
