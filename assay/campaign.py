@@ -26,9 +26,9 @@ from harness.errors import UNDECODABLE, UserError
 from harness.history.cores import usable_cores
 from harness.run.provenance import provenance
 from nemesis.asked import split
+from nemesis.registry import SCRIPTS
 from nemesis.scripts.catalogs import TABLES_MADE
 from nemesis.scripts.quorum import LEADERLESS
-from nemesis.scripts.registry import SCRIPTS
 
 
 class CampaignOutcome(msgspec.Struct, frozen=True, kw_only=True):

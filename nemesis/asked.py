@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from harness.errors import UserError
-from nemesis.registry import AIMED, KINDS, NEMESES
+from nemesis.registry import AIMED, KINDS, NEMESES, SCRIPTS
 from nemesis.scripts.quorum import LEADERLESS
-from nemesis.scripts.registry import SCRIPTS
 
 ALL = "all"
 NONE = "none"

@@ -38,8 +38,7 @@ from nemesis.kinds.api import (
     all_to_the_end,
 )
 from nemesis.observe import DatabaseObserver, FaultWatch, Observation, Sight, View, all_of, names
-from nemesis.registry import FAMILIES, KINDS
-from nemesis.scripts.registry import SCRIPTS
+from nemesis.registry import FAMILIES, KINDS, SCRIPTS
 from nemesis.scripts.scene import Offer, Scene, Stage
 from nemesis.targets import HeldRole, held_when_hit
 

@@ -18,7 +18,7 @@ from checkers.columns.projection import MISMATCH
 from harness.protocols import ELSEWHERE
 from harness.verdict.faults import Fault
 from harness.verdict.leaderships import Leadership
-from results.points import TYPES, Points, decoded
+from results.saved import TYPES, Points, decoded
 from results.words import OUTCOME_COLORS, fault_name
 
 PALETTE = ("#e07b39", "#c8375b", "#3a7ca5", "#7a5195", "#2f8f7f", "#b5651d", "#8a8d3b")

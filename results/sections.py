@@ -15,8 +15,7 @@ from harness.verdict.facts import EACH_NODE
 from harness.verdict.faults import Fault
 from results.markup import Markup, join, listing, table, tag, void
 from results.plots import STYLE, TYPE_WORDS, data_uri, plain, svg_of
-from results.points import TYPES, MissedOperations, Points, decoded
-from results.saved import Saved
+from results.saved import TYPES, MissedOperations, Points, Saved, decoded
 from results.words import QUESTIONS, VERDICT_WORDS, duration, seconds
 
 MAX_FAULTS = 400

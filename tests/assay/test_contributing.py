@@ -17,8 +17,7 @@ from assay.options import RunOptions
 from checkers.api import check
 from checkers.models import MODELS, ModelInfo
 from cluster.deploy import adapter
-from nemesis.registry import NEMESES
-from nemesis.scripts.registry import SCRIPTS
+from nemesis.registry import NEMESES, SCRIPTS
 from workloads.registry import WORKLOADS
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -17,9 +17,8 @@ from harness.generators.core import Context, Generator, Pending
 from harness.generators.simulate import simulate
 from harness.history.ops import Op, OpType
 from nemesis.packages import MISSING, NemesisOptions, package
-from nemesis.registry import NEMESES
+from nemesis.registry import NEMESES, SCRIPTS
 from nemesis.schedule import Schedule, Steps, Timed, plan_cycle
-from nemesis.scripts.registry import SCRIPTS
 
 SECOND_NS = 1_000_000_000
 OFFERED = sorted(name for name, info in NEMESES.items() if info.needs.isdisjoint(MISSING))

@@ -16,8 +16,8 @@ from harness.protocols import GroupStatus, NodeStatus, ProcessState
 from nemesis.faults import NO_CUT, PointDelay
 from nemesis.nemesis import FaultNemesis, Patience
 from nemesis.observe import Leader, View
+from nemesis.registry import SCRIPTS
 from nemesis.scripts.quorum import LEADERLESS
-from nemesis.scripts.registry import SCRIPTS
 from nemesis.scripts.scene import Scene
 from nemesis.scripts.storage import FLOOD_WRITES, LEAST_WRITES
 from nemesis.scripts.successors import believes, late_acks, unaware

@@ -21,9 +21,8 @@ from harness.verdict.faults import Fault
 from harness.verdict.leaderships import Leadership
 from results.findings import checker_block
 from results.plots import clock_readings, leader_panel, overview, targets_named
-from results.points import MAX_SAMPLE, Points, read_points
 from results.report import build_report
-from results.saved import load
+from results.saved import MAX_SAMPLE, Points, load, read_points
 
 VOID = {"meta", "img", "br"}
 
