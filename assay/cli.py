@@ -71,6 +71,13 @@ def judging(one_run: bool) -> AbstractContextManager[JudgeProcess | None]:
     return judge_process() if one_run else nullcontext()
 
 
+def loading_only() -> AbstractContextManager[None]:
+    """Where modules are loaded and nothing else is done (see `assay.processes`)."""
+    from assay.processes import loading
+
+    return loading(_process.is_program)
+
+
 @app.command()
 def run(
     workload: Annotated[str, typer.Argument(help="What the clients do; see `assay list workloads`.")],
@@ -104,11 +111,9 @@ def run(
     debug: Debug = False,
 ) -> int:
     """Start a cluster, throw faults at it while clients work, save the history and judge it."""
-    from assay.processes import loading
-
     state_debug(debug)
     with judging(not seeds) as judge:
-        with loading(_process.is_program):
+        with loading_only():
             from assay.options import RunOptions, key_values, listed, once
             from assay.run_command import Many, run_or_runs
         options = RunOptions(

@@ -281,7 +281,7 @@ def test_torture_draws_more_of_everything() -> None:
 
 @pytest.mark.xdist_group("together")
 def test_groups_of_tests_are_kept_together_by_workers(request: pytest.FixtureRequest) -> None:
-    """Those that need Docker look at containers of the whole machine, and must not run beside each other."""
+    """Tests that need Docker look at containers of the whole machine, and must not run beside each other."""
     if not hasattr(request.config, "workerinput"):
         pytest.skip("no workers here: run with -n 2 --dist loadgroup")
     assert request.node.nodeid.endswith("@together")
