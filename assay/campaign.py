@@ -14,20 +14,104 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from assay.campaign_record import CampaignOutcome, CampaignRecord, outcome_of, seen_by
 from assay.options import RunOptions, validate
 from assay.seeds import Keep, SeedResult, parse_seeds, run_all
 from cluster.flaws import FLAWS, LONG_TAILS, Flaw
+from harness.errors import UNDECODABLE, UserError
 from harness.history.cores import usable_cores
 from harness.run.provenance import provenance
 from nemesis.asked import split
-from nemesis.catalogs import TABLES_MADE
-from nemesis.quorum import LEADERLESS
-from nemesis.scripts import SCRIPTS
+from nemesis.registry import SCRIPTS
+from nemesis.scripts.catalogs import TABLES_MADE
+from nemesis.scripts.quorum import LEADERLESS
+
+
+class CampaignOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of one run; `command`, without its store, is what it is known by. `anomalies` are what clients saw,
+    `invariants` those that broke; a run of another `commit` (None: not known) is not this one."""
+
+    command: str
+    commit: str | None
+    overall: str
+    anomalies: tuple[str, ...] = ()
+    invariants: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    ops: int = 0
+    cpu_s: float = 0.0
+
+    @property
+    def found(self) -> bool:
+        """Whether a checker refuted the run (a cluster that merely did not recover proves no flaw)."""
+        return self.overall == "invalid" and bool(self.anomalies or self.invariants)
+
+
+def outcome_of(result: SeedResult, command: str, commit: str | None) -> CampaignOutcome:
+    """The line of a result."""
+    return CampaignOutcome(
+        command=command,
+        commit=commit,
+        overall=result.overall,
+        anomalies=tuple(name for name in result.anomalies if name not in result.invariants),
+        invariants=result.invariants,
+        reasons=result.reasons,
+        ops=result.ops,
+        cpu_s=round(result.cpu_s, 2),
+    )
+
+
+class CampaignRecord:
+    """The outcomes of one commit's runs by command, and the file that each new one is appended to."""
+
+    def __init__(self, path: Path, commit: str | None) -> None:
+        self._path, self.commit = path, commit
+        self._known: dict[str, CampaignOutcome] = {}
+        for number, line in enumerate(path.read_bytes().splitlines() if path.exists() else (), 1):
+            try:
+                outcome = msgspec.json.decode(line, type=CampaignOutcome)
+            except UNDECODABLE as error:
+                raise UserError(f"{path}, line {number}, is no outcome of a campaign: {error}.") from error
+            if outcome.commit == commit:
+                self._known[outcome.command] = outcome
+
+    def __contains__(self, command: str) -> bool:
+        return command in self._known
+
+    def add(self, outcome: CampaignOutcome) -> None:
+        """Keep it, in the file first."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("ab") as file:
+            file.write(msgspec.json.encode(outcome) + b"\n")
+        self._known[outcome.command] = outcome
+
+    def of(self, commands: Iterable[str]) -> tuple[CampaignOutcome, ...]:
+        """The outcomes of the commands among these that are known, in their order."""
+        return tuple(self._known[command] for command in commands if command in self._known)
+
+
+def seen_by(outcomes: Sequence[CampaignOutcome]) -> str:
+    """What shows it, the most frequent first: anomalies that clients saw, then invariants in backquotes."""
+    return "; ".join(
+        part
+        for part in (
+            ", ".join(_most_frequent(each.anomalies for each in outcomes)),
+            ", ".join(f"`{name}`" for name in _most_frequent(each.invariants for each in outcomes)[:2]),
+        )
+        if part
+    )
+
+
+def _most_frequent(names: Iterable[tuple[str, ...]]) -> list[str]:
+    counts: dict[str, int] = {}
+    for each in names:
+        for name in each:
+            counts[name] = counts.get(name, 0) + 1
+    return sorted(counts, key=lambda name: -counts[name])
+
 
 TIME_LIMIT_S = 20.0
 SCRIPT_LIMIT_S = 40.0
@@ -113,18 +197,18 @@ CLEAN_COMMANDS: tuple[Command, ...] = tuple(
 """What must stay valid without a flaw: mixed faults, every nemesis, and what finds the flaws."""
 
 
-SEEDS_APART = 1_000
+SEED_STRIDE = 1_000
 """Each clean command has seeds of its own, so that one odd world does not stand for all of them."""
 
 
 def clean_commands(flaws: Sequence[str] | None) -> Sequence[Command]:
-    """Those that find the flaws of these names, each once; all of them if none is named."""
+    """The commands that find the flaws of these names, each once; all of them if none is named."""
     return CLEAN_COMMANDS if flaws is None else tuple(dict.fromkeys(command_of(FLAWS[name]) for name in flaws))
 
 
 def clean_run(command: Command, seed: int) -> RunOptions:
     """The run of a clean command for a campaign's seed."""
-    return command.options(SEEDS_APART * CLEAN_COMMANDS.index(command) + seed)
+    return command.options(SEED_STRIDE * CLEAN_COMMANDS.index(command) + seed)
 
 
 def flawed_options(flaw: Flaw, seed: int) -> RunOptions:
@@ -152,7 +236,7 @@ def found(result: SeedResult) -> bool:
 
 
 def carry_out(runs: Sequence[RunOptions], record: CampaignRecord, jobs: int, what: str) -> tuple[CampaignOutcome, ...]:
-    """Those of the runs that are not in the record yet; the outcomes of all."""
+    """Make the runs that are not in the record yet; returns the outcomes of all."""
     missing = [options for options in runs if options.command() not in record]
     for result in progress(try_seeds(missing, jobs), what, len(missing)):
         record.add(outcome_of(result, result.options.command(), record.commit))
@@ -164,7 +248,7 @@ def progress(results: Iterable[SeedResult], what: str, total: int) -> Iterator[S
     yield from track(results, what, total=total, console=console, transient=True, disable=not console.is_terminal)
 
 
-def hunt(flaw: Flaw, seeds: Sequence[int], record: CampaignRecord, jobs: int) -> tuple[CampaignOutcome, ...]:
+def try_flaw(flaw: Flaw, seeds: Sequence[int], record: CampaignRecord, jobs: int) -> tuple[CampaignOutcome, ...]:
     """Every seed with the flaw, and the first that finds it without."""
     outcomes = carry_out([flawed_options(flaw, seed) for seed in seeds], record, jobs, flaw.name)
     first = first_seed(seeds, outcomes)
@@ -264,7 +348,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     record = CampaignRecord(chosen.record, chosen.commit or provenance()["git_commit"])
     flaws = [FLAWS[name] for name in chosen.flaw or FLAWS] if chosen.only != "clean" else []
     for flaw in flaws if chosen.only != "tables" else ():
-        hunt(flaw, chosen.seeds, record, chosen.jobs)
+        try_flaw(flaw, chosen.seeds, record, chosen.jobs)
     if chosen.only in (None, "clean"):
         commands = clean_commands(chosen.flaw if chosen.only == "clean" else None)
         runs = [clean_run(command, seed) for seed in chosen.clean_seeds for command in commands]

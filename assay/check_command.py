@@ -78,7 +78,7 @@ def require_place(report: Path | None) -> None:
 
 def draw(report: Path, objects: Sequence[dict[str, Any]], errors: Sequence[UserError | HarnessError]) -> int:
     """Write the page on all inputs; 0, or the exit code where that can't be done and nothing was refuted."""
-    from results.check_report import write_check_report  # Plotting takes a second to load.
+    from results.report import write_check_report  # Plotting takes a second to load.
 
     try:
         path = write_check_report(report, objects, [str(error) for error in errors])

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from assay.loading import loading
 from assay.telling import Untold, print_any_name
 from harness.errors import HarnessError, UnwritableError, UserError
 
 if TYPE_CHECKING:
-    from assay.judge_process import JudgeProcess
+    from assay.processes import JudgeProcess
 
 EXIT_VALID, EXIT_INVALID, EXIT_UNKNOWN, EXIT_BAD_ARGUMENTS, EXIT_HARNESS = 0, 1, 2, 254, 255
 PARSER_INTERRUPTED = 130
@@ -67,9 +66,16 @@ def common(
 
 def judging(one_run: bool) -> AbstractContextManager[JudgeProcess | None]:
     """The process that judges one run; it loads what that takes while this one loads what a run takes."""
-    from assay.judge_process import judge_process
+    from assay.processes import judge_process
 
     return judge_process() if one_run else nullcontext()
+
+
+def loading_only() -> AbstractContextManager[None]:
+    """Where modules are loaded and nothing else is done (see `assay.processes`)."""
+    from assay.processes import loading
+
+    return loading(_process.is_program)
 
 
 @app.command()
@@ -107,7 +113,7 @@ def run(
     """Start a cluster, throw faults at it while clients work, save the history and judge it."""
     state_debug(debug)
     with judging(not seeds) as judge:
-        with loading(_process.is_program):
+        with loading_only():
             from assay.options import RunOptions, key_values, listed, once
             from assay.run_command import Many, run_or_runs
         options = RunOptions(
@@ -197,7 +203,7 @@ def export(
 ) -> int:
     """Write a saved run's or another history as Jepsen EDN, for Jepsen's own tools."""
     state_debug(debug)
-    from assay.export_command import export_history
+    from assay.history_commands import export_history
 
     for line in export_history(path, to, format, overwrite, part_rows):
         typer.echo(line)
@@ -214,7 +220,7 @@ def import_(
 ) -> None:
     """Copy a history into assay's own form, in parts that a Spark cluster can read."""
     state_debug(debug)
-    from assay.import_command import import_history
+    from assay.history_commands import import_history
 
     for line in import_history(path, to, format, part_rows):
         typer.echo(line)
@@ -240,7 +246,7 @@ def generate(
     """Make a history of any length: valid by construction, or with anomalies of one name in it."""
     state_debug(debug)
     leave_pandas_out()
-    from assay.generate_command import Target, generate_history, with_anomaly
+    from assay.history_commands import Target, generate_history, with_anomaly
     from checkers.made.generate import MadeHistory
 
     wanted = with_anomaly(MadeHistory(model, operations, keys, info=info, seed=seed), anomaly)
@@ -285,7 +291,7 @@ def report(
 ) -> int:
     """Build the report of a saved run again."""
     state_debug(debug)
-    from assay.reporting import rebuild_report
+    from assay.judging import rebuild_report
 
     typer.echo(rebuild_report(run_directory, to))
     return EXIT_VALID
@@ -419,7 +425,7 @@ def main(arguments: list[str] | None = None) -> None:
         code = EXIT_HARNESS
     except Exception as error:  # noqa: BLE001 - the last resort that keeps tracebacks from users
         code = usage_code(error)
-    code = told(code)
+    code = flushed(code)
     if _process.is_program:
         leave(code)
     raise SystemExit(code)
@@ -462,7 +468,7 @@ def stopped(stop: KeyboardInterrupt | SystemExit) -> int:
     return EXIT_HARNESS
 
 
-def told(code: int) -> int:
+def flushed(code: int) -> int:
     """The exit code once what was printed has left; 255 if it could not, unless it has to say that a bug was found."""
     if sys.stdout is None:  # closed by who started us, so nothing was printed
         return code

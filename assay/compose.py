@@ -1,17 +1,23 @@
-"""Puts a run together from its options: the only place that knows environments, databases, nemeses and workloads."""
+"""Puts a run together from its options: the only place that knows environments, databases, nemeses and workloads.
+
+With `--swarm` each seed draws its own cluster, load and faults (Groce et al. 2012, "Swarm testing"). A run that has
+everything at once rarely has enough of anything: leaving out a random part of the kinds reaches states that all of them
+together never do. All is drawn from the seed, so that the same command makes the same run.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from random import Random
 
+import msgspec
+
 from assay.options import RunOptions
-from assay.swarm import draw_cluster, draw_faults, drawn_words
-from assay.worlds import WorldSpec, draw_world, told_knobs
+from assay.worlds import WorldSpec, draw_world, given_knobs
 from cluster.deploy.database import ReferenceDatabase
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import Layout
@@ -26,10 +32,73 @@ from harness.protocols import Database, Environment, FailsOver
 from harness.run.life_cycle import run
 from harness.run.spec import Judge, RunListener, RunOutcome, Test
 from harness.verdict.adequacy import parse_floors, without_availability
-from nemesis.asked import ALL
-from nemesis.packages import NemesisOptions, NemesisPackage, package, wanted
+from nemesis.asked import ALL, Asked, expand, parse_all
+from nemesis.packages import NemesisOptions, NemesisPackage, cost_s, fitting, package, wanted
 from workloads.api import check_operations, resolve_options
 from workloads.registry import workload
+
+MASTERS = (1, 3, 3, 3, 5)
+NODES = (3, 4, 5, 5, 6, 7)
+RATES_HZ = (30.0, 60.0, 100.0, 100.0, 200.0)
+CONCURRENCY = (5, 5, 10, 10, 20)
+"""Of fewer clients too few write: two fifths of a register's only read, and each is stuck in one request at a time."""
+MOST_KINDS = 6
+PACED_SHARE = 0.4
+"""How often a kind has a pace of its own."""
+
+
+def draw_cluster(options: RunOptions, least_nodes: int = 1) -> RunOptions:
+    """The options with cluster and load as the seed has them, of at least the nodes that the workload needs; the world
+    is drawn from the seed anyway."""
+    entropy = Random(f"swarm/{options.seed}")
+    return replace(
+        options,
+        masters=entropy.choice(MASTERS),
+        nodes=max(entropy.choice(NODES), least_nodes),
+        rate=entropy.choice(RATES_HZ),
+        concurrency=entropy.choice(CONCURRENCY),
+    )
+
+
+def draw_faults(options: RunOptions, offered: frozenset[str]) -> tuple[str, ...]:
+    """A random part of the kinds asked for, some with a random pace, as `--nemesis` takes them.
+
+    Those asked for by name that can't be done here stay among them, to be refused, as does `all` where it stands for
+    none. Of kinds with settings of their own from the user the settings are kept.
+    """
+    entropy = Random(f"swarm/{options.seed}/faults")
+    asked = parse_all(options.nemesis)
+    kinds = list(expand(asked, offered))
+    if not kinds:
+        return options.nemesis if asked else ()
+    least = 1 if any(each.name == ALL for each in asked) else min(2, len(kinds))
+    count = entropy.randint(least, min(len(kinds), MOST_KINDS))
+    drawn = fitting(entropy.sample(kinds, count), (), options.time_limit, entropy)
+    left_s = options.time_limit - sum(map(cost_s, drawn))
+    faults = []
+    for each in (kind for kind in kinds if kind in drawn):
+        paced = _paced(each, entropy, cost_s(each) + max(left_s, 0.0))
+        left_s -= cost_s(paced) - cost_s(each)
+        faults.append(paced.text())
+    return tuple(faults)
+
+
+def _paced(asked: Asked, entropy: Random, longest_s: float) -> Asked:
+    """Maybe with a pace of its own, such that every kind still has its turn within the run."""
+    every_s, share = round(entropy.uniform(3.0, 12.0), 1), entropy.uniform(0.2, 0.7)
+    alone = asked.every_s is None and asked.for_s is None and entropy.random() < PACED_SHARE
+    if not alone or every_s > longest_s:
+        return asked
+    return msgspec.structs.replace(asked, every_s=every_s, for_s=round(every_s * share, 1))
+
+
+def drawn_words(options: RunOptions, nemeses: Sequence[str]) -> str:
+    """What was drawn, in one line for people."""
+    return (
+        f"swarm: masters={options.masters}, nodes={options.nodes}, rate={options.rate:g}, "
+        f"concurrency={options.concurrency}, nemesis={','.join(nemeses) or 'none'}"
+    )
+
 
 VOLUME_MIB = 64
 """The size of the data volume of a node in a container whose disk is to be full at times."""
@@ -158,7 +227,7 @@ def make_world(options: RunOptions, spec: WorldSpec) -> World:
 
 
 def layout_of(options: RunOptions, zones: int) -> Layout:
-    """The nodes of a run, over so many zones where it was not told over how many."""
+    """The nodes of a run, over `zones` zones where it was not told over how many."""
     return Layout(options.masters, options.nodes, options.zones or zones, data_centres(options))
 
 
@@ -233,7 +302,7 @@ def run_in_docker(
         environment = DockerEnvironment(RealClock(), report=tell, volume_mib=volume_mib, logs=logs)
         await environment.prepare(try_out=not needed.isdisjoint({"clock", "packets"}))
         variables = environment.program_environment if "clock" in needed & environment.capabilities else {}
-        knobs = told_knobs(options.world)
+        knobs = given_knobs(options.world)
         layout = layout_of(options, ZONES_OF_CONTAINERS)
         database = SshDatabase(environment, layout, options.flaw, knobs, seed=options.seed, environment=variables)
         tell_workload(database, options)

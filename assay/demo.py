@@ -10,10 +10,9 @@ from datetime import datetime
 from pathlib import Path
 
 from assay.compose import Finished, carry_out
-from assay.judging import judge_saved_run
+from assay.judging import judge_saved_run, report_of
 from assay.options import RunOptions, validate
 from assay.progress import RunProgress
-from assay.reporting import report_of
 from assay.run_command import tell
 from assay.telling import anomaly_sentences
 from harness.errors import HarnessError, UserError

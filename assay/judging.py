@@ -1,23 +1,56 @@
-"""Judging a saved run by the checkers that its workload names."""
+"""Judging a saved run by the checkers that its workload names, and making its report."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from checkers.api import check_run
 from checkers.options import CheckOptions
 from checkers.verdict import Verdict, as_object
+from harness.errors import UnwritableError, UserError
 from harness.history.rundir import RunDir
 from harness.verdict.facts import read_record
+from nemesis.registry import NEMESES
 from workloads.registry import workload
 
 
 def judge_saved_run(rundir: RunDir, cores: int | None = None) -> Mapping[str, Any]:
-    """Every checker's verdict on a run, JSON-able, by name; found on so many cores (None: all)."""
+    """Every checker's verdict on a run, JSON-able, by name; found on `cores` cores (None: all)."""
     return {name: as_object(verdict) for name, verdict in judge_run(rundir, CheckOptions(cores=cores), "auto").items()}
 
 
 def judge_run(rundir: RunDir, options: CheckOptions, engine: str) -> dict[str, Verdict]:
     """Judge all that the run's workload asks for; a run's failed compare-and-sets completed and saw another value."""
     return check_run(rundir.path, workload(read_record(rundir).workload).checkers, engine=engine, options=options)
+
+
+def report_of(rundir: RunDir) -> Path | None:
+    """The run's report, or None with a word on standard error: a failed plot never costs the verdict."""
+    from results.report import build_report
+
+    try:
+        return build_report(rundir.path, colors())
+    except Exception as error:  # noqa: BLE001 - the verdict is saved already and must still be told
+        print(f"assay: the report could not be made: {type(error).__name__}: {error}", file=sys.stderr)
+        return None
+
+
+def rebuild_report(run_directory: Path, to: Path | None) -> str:
+    """Build the report of a saved run again, in the run or where it is told, and return its path; raises UserError, or
+    UnwritableError that says how to have it elsewhere."""
+    from results.report import build_report
+
+    if to is not None and not to.parent.is_dir():
+        raise UserError(f"There is no directory {to.parent} for the report {to.name}.")
+    try:
+        return str(build_report(run_directory, colors(), to))
+    except UnwritableError as error:
+        raise UnwritableError(f"{str(error).rstrip('.')}; name another file with --to.") from error
+
+
+def colors() -> Mapping[str, str]:
+    """How the report shades each kind of fault."""
+    return {name: info.color for name, info in NEMESES.items()}

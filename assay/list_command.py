@@ -77,7 +77,7 @@ def workload_settings() -> tuple[tuple[str, ...], Rows]:
     from workloads.registry import WORKLOADS
 
     rows: Rows = [
-        (w.name, f"-o {each.name}={each.told[0]}", each.told[1], each.description)
+        (w.name, f"-o {each.name}={each.in_words[0]}", each.in_words[1], each.description)
         for w in WORKLOADS.values()
         for each in w.options
     ]

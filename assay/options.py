@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from assay.worlds import draw_world, told_knobs
+from assay.worlds import draw_world, given_knobs
 from cluster.flaws import FLAWS
 from harness.errors import UserError
 from harness.history.rundir import require_store
@@ -115,7 +115,7 @@ def validate(options: RunOptions) -> RunOptions:
     if options.on == "sim":
         draw_world(options.seed, options.world)
     else:
-        told_knobs(options.world)
+        given_knobs(options.world)
     parse_floors(options.floors)
     require_store(options.store)
     if options.masters % 2 == 0:

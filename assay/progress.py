@@ -118,7 +118,7 @@ def working(text: str) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def counting(what: str, total: int) -> Iterator[Callable[[], None]]:
-    """A bar on standard error over so many things, where that is a terminal; yields what counts one more."""
+    """A bar on standard error over a number of things, where that is a terminal; yields what counts one more."""
     if not on_terminal():
         yield lambda: None
         return

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from assay.loading import loading
 from assay.options import RunOptions, validate
+from assay.processes import loading
 from assay.progress import RunProgress
 from assay.telling import Teller, anomaly_sentences
 from harness.errors import HarnessError, UserError
@@ -21,7 +21,7 @@ from harness.history.rundir import RunDir
 
 if TYPE_CHECKING:
     from assay.compose import Finished
-    from assay.judge_process import JudgeProcess
+    from assay.processes import JudgeProcess
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def run_or_runs(
     options: RunOptions, many: Many, json_output: bool, judge: JudgeProcess | None, for_good: bool = False
 ) -> int:
     """One run, which the process `judge` judges, or one for each seed of a range; returns the exit code. See
-    `assay.loading` for `for_good`."""
+    `assay.processes` for `for_good`."""
     if judge is not None:
         if many.jobs != 1 or many.keep_valid:
             raise UserError("--jobs and --keep-valid go with --seeds.")
@@ -47,8 +47,7 @@ def run_or_runs(
     if many.one_seed:
         raise UserError("--seed and --seeds exclude each other.")
     without_pandas()
-    from assay.seeds import parse_seeds
-    from assay.seeds_command import run_seeds
+    from assay.seeds import parse_seeds, run_seeds
 
     return run_seeds(options, parse_seeds(many.seeds), many.jobs, many.keep_valid, json_output)
 

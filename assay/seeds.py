@@ -5,12 +5,14 @@ from __future__ import annotations
 import multiprocessing
 import os
 import shutil
+import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
@@ -20,14 +22,18 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from assay import subprocesses
-from assay.options import RunOptions
+import msgspec
+
+from assay.options import RunOptions, validate
+from assay.processes import begin_subprocess
+from assay.progress import counting
+from assay.telling import Teller
 from harness.errors import HarnessError, UserError
 from harness.history.arrow import without_pandas
 from harness.history.cores import usable_cores
 from harness.history.rundir import RunDir, adopt
 from harness.run.spec import Silent
-from harness.run.stopping import end_runs_from_now_on, in_charge, signals_held
+from harness.run.stopping import end_runs_from_now_on, ending_runs, in_charge, signals_held
 from harness.verdict.run_verdict import CHECKER
 
 GRACE_S = 3.0
@@ -36,7 +42,7 @@ GRACE_S = 3.0
 MOST_SEEDS = 1_000_000_000
 
 SEEDS_PER_PROCESS = 200
-"""Processes are replaced after so many runs each: what one leaves behind in memory can't add up over a night."""
+"""Processes are replaced after this many runs each: what one leaves behind in memory can't add up over a night."""
 
 WORST_FIRST = ("invalid", "error", "unknown", "valid")
 EXIT_CODES = {"invalid": 1, "error": 255, "unknown": 2, "valid": 0}
@@ -92,7 +98,7 @@ def parse_seeds(text: str) -> range:
 
 
 def run_seed(options: RunOptions, keep: Keep = Keep.FINDINGS, cores: int | None = None) -> SeedResult:
-    """One run, judged on so many cores (None: all); what `keep` names is saved in its store, with a report unless it is
+    """One run, judged on `cores` cores (None: all); what `keep` names is saved in its store, with a report unless it is
     valid. Raises UserError for options that no run can be made of, and nothing else: a failure of the harness is a
     result."""
     began_s = time.process_time()
@@ -160,7 +166,7 @@ def anomaly_names(checkers: Any) -> tuple[str, ...]:
 
 
 def _report(rundir: RunDir) -> Path | None:
-    from assay.reporting import report_of
+    from assay.judging import report_of
 
     return report_of(rundir)
 
@@ -249,7 +255,7 @@ def _pool(jobs: int) -> ProcessPoolExecutor:
 
 def _begin() -> None:
     """How a process of the pool begins: what it is told to end, it ends at once."""
-    subprocesses.begin()
+    begin_subprocess()
     end_runs_from_now_on()
     without_pandas()
 
@@ -271,3 +277,118 @@ def check_jobs(jobs: int, on: str) -> None:
         raise UserError(f"--jobs is {jobs}; it has to lie between 1 and 64.")
     if jobs > 1 and on != "sim":
         raise UserError("--jobs above 1 is for the simulator: runs in containers would slow each other down.")
+
+
+def run_seeds(options: RunOptions, seeds: Sequence[int], jobs: int, keep_valid: bool, json_output: bool) -> int:
+    """Run every seed and tell what came of each; returns the exit code of the worst finding.
+
+    Told to end it ends the runs that are under way, tells what it has found so far, and raises HarnessError unless that
+    is a bug. So it is with a seed of which no run can be made (UserError).
+    """
+    check_jobs(jobs, options.on)
+    validate(replace(options, seed=seeds[0]))  # what the others have of their own, they are refused for in their turn
+    runs, asked = (replace(options, seed=seed) for seed in seeds), len(seeds)
+    results: list[SeedResult] = []
+    teller = Teller()
+    found = run_all(runs, min(jobs, asked), Keep.ALL if keep_valid else Keep.FINDINGS)
+    try:
+        with ending_runs(options.on == "sim"), counting("seeds", asked) as count, closing(found):
+            for result in found:
+                results.append(result)
+                count()
+                if not json_output:
+                    teller.line(line_of(result))
+    except KeyboardInterrupt:
+        tell(teller, options, asked, results, json_output)
+        sentence = f"stopped: {len(results)} of {asked} seeds had ended; what was under way is removed."
+        _end_early(HarnessError(sentence), results)
+    except UserError as error:
+        if results:
+            tell(teller, options, asked, results, json_output)
+        _end_early(error, results)
+    else:
+        tell(teller, options, asked, results, json_output)
+    return teller.end(exit_code(word_of(asked, results)))
+
+
+def _end_early(error: HarnessError | UserError, results: Sequence[SeedResult]) -> None:
+    """Why not all seeds ended, raised unless a bug was found by then, which must not be hidden by it."""
+    if worst(results) != "invalid":
+        raise error from None
+    print(f"assay: {error}", file=sys.stderr)
+
+
+def line_of(result: SeedResult) -> str:
+    """One seed in a line; where it is not valid, why, where it is saved and how to run it again below."""
+    faults = ", ".join(f"{each['observed']}/{each['requested']} {kind}" for kind, each in (result.faults or {}).items())
+    line = f"seed {result.options.seed}: {result.overall}, {result.ops} operations, {result.cpu_s:.1f} CPU-s"
+    if faults:
+        line += f"; observed of requested: {faults}"
+    if result.overall == "valid":
+        return line
+    more = [*result.reasons, *([f"anomalies: {', '.join(result.anomalies)}"] if result.anomalies else [])]
+    more += [f"{name}: {path}" for name, path in (("run", result.run), ("report", result.report)) if path is not None]
+    return "\n".join([line, *(f"  {each}" for each in more), f"  again: {result.options.command()}"])
+
+
+def tell(
+    teller: Teller,
+    options: RunOptions,
+    asked: int,
+    results: Sequence[SeedResult],
+    json_output: bool,
+) -> None:
+    """The summary of `asked` seeds, for people on standard output, or as one JSON object there."""
+    if json_output:
+        teller.line(msgspec.json.encode(summary_object(options, asked, results)).decode())
+        return
+    words = Counter(result.overall for result in results)
+    counts = ", ".join(f"{words[word]} {word}" for word in ("valid", "invalid", "unknown", "error") if words[word])
+    ops, cpu_s = sum(result.ops for result in results), sum(result.cpu_s for result in results)
+    teller.line(f"{word_of(asked, results).upper()}: {len(results)} of {asked} seeds: {counts or 'none ended'}")
+    teller.line(f"  {ops} operations judged, {cpu_s:.0f} CPU-s")
+    for reason, seeds in reasons(results).items():
+        shown = ", ".join(str(seed) for seed in seeds[:8]) + (f" and {len(seeds) - 8} more" if len(seeds) > 8 else "")
+        teller.line(f"  {len(seeds)} x {reason} (seed {shown})")
+
+
+def word_of(asked: int, results: Sequence[SeedResult]) -> str:
+    """The one word, in text and JSON: the worst finding; of seeds that did not all end it is never that all is well."""
+    word = worst(results)
+    return word if len(results) == asked or word == "invalid" else "unknown"
+
+
+def reasons(results: Sequence[SeedResult]) -> dict[str, list[int]]:
+    """Why seeds were not valid: each reason with its seeds, the most frequent first."""
+    found: dict[str, list[int]] = {}
+    for result in results:
+        for reason in result.reasons if result.overall != "valid" else ():
+            found.setdefault(reason, []).append(result.options.seed)
+    return dict(sorted(found.items(), key=lambda item: -len(item[1])))
+
+
+def summary_object(options: RunOptions, asked: int, results: Sequence[SeedResult]) -> dict[str, Any]:
+    """What `--json` prints: `valid` as for one run, of the worst finding; counts; and every seed that was not valid."""
+    words = Counter(result.overall for result in results)
+    word = word_of(asked, results)
+    return {
+        "valid": {"invalid": False, "valid": True}.get(word, "unknown"),
+        "model": options.workload,
+        "overall": word,
+        "seeds": {"asked": asked, "ended": len(results), **words},
+        "ops": sum(result.ops for result in results),
+        "cpu_seconds": round(sum(result.cpu_s for result in results), 1),
+        "results": [
+            {
+                "seed": result.options.seed,
+                "overall": result.overall,
+                "reasons": result.reasons,
+                "anomalies": result.anomalies,
+                "run": None if result.run is None else str(result.run),
+                "trace": result.trace,
+                "command": result.options.command(),
+            }
+            for result in results
+            if result.overall != "valid"
+        ],
+    }

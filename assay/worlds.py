@@ -61,10 +61,10 @@ class WorldSpec:
         return len(WAN_REGIONS) if self.physical.latency == "wan5" else 1
 
     def eased(self, floors: Floors, rate_hz: float, concurrency: int) -> Floors:
-        """The floors of a run in this world: of the asked rate what so many clients, each with one request at a time,
-        can reach here at most, where one node leads all and takes in only so many. Of the final reads, which a node
-        may answer only together with all replicas and which nobody repeats, those of which nothing is lost; by chance
-        twice as many are.
+        """The floors of a run in this world: of the asked rate what these clients, each with one request at a time, can
+        reach here at most, where one node leads all and takes in only a few. Of the final reads, which a node may
+        answer only together with all replicas and which nobody repeats, those of which nothing is lost; by chance twice
+        as many are.
         """
         at_a_time = min(concurrency, self.knobs.max_requests)
         share = min(1.0, at_a_time / self.physical.answer_s(MAX_ATTEMPT_TIMEOUT_S) / rate_hz)
@@ -103,7 +103,7 @@ def parse_world(text: str) -> dict[str, Value]:
     return told
 
 
-def told_knobs(text: str) -> Knobs:
+def given_knobs(text: str) -> Knobs:
     """What `--world` tells of a cluster on real machines, where nothing is drawn: knobs; raises UserError for more."""
     told = parse_world(text)
     knobs = {key.name for key in KNOB_KEYS}

@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from harness.errors import UserError
-from nemesis.quorum import LEADERLESS
-from nemesis.registry import AIMED, KINDS, NEMESES
-from nemesis.scripts import SCRIPTS
+from nemesis.registry import AIMED, KINDS, NEMESES, SCRIPTS
+from nemesis.scripts.quorum import LEADERLESS
 
 ALL = "all"
 NONE = "none"
@@ -37,7 +36,7 @@ class Asked(msgspec.Struct, frozen=True):
     names: Mapping[str, tuple[str, ...]] = {}
 
     def text(self) -> str:
-        """The same as `parse` takes it."""
+        """What was asked for in the words that `parse` takes."""
         said = [f"target={'|'.join(self.variants)}"] if self.variants else []
         said += [f"every={self.every_s:g}s"] if self.every_s is not None else []
         said += [f"for={self.for_s:g}s"] if self.for_s is not None else []

@@ -20,7 +20,7 @@ class NetworkPartition:
         return describe_links(self.links, (*nodes, CLIENTS) if with_clients else nodes)
 
     def hits(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
-        """Those that lose a link to a majority of the others."""
+        """The nodes that lose a link to a majority of the others."""
         lost = {name: {b if a == name else a for a, b in self.links if name in (a, b)} for name in nodes}
         most = max((len(peers) for peers in lost.values()), default=0)
         return tuple(name for name in nodes if most and len(lost[name]) == most)
@@ -154,7 +154,7 @@ class PointHang:
 
 @dataclass(frozen=True, slots=True)
 class Flood:
-    """So many writes are sent to the group's replica on this node, to keys that no workload reads."""
+    """A number of writes is sent to the group's replica on this node, to keys that no workload reads."""
 
     node: str
     group: str
@@ -220,11 +220,14 @@ class Look:
         return ()
 
 
+WITHIN = 0.45
+"""Of the declared maximum offset: clocks wrong by as much, one each way, are still within it."""
+
 NO_CUT = NetworkPartition(())
 LOOK = Look()
 
 FEW_LINKS = 6
-"""Up to so many links are named one by one."""
+"""How many links are named one by one at most."""
 
 
 def describe_links(links: Grudge, nodes: tuple[str, ...]) -> str:

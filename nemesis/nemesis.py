@@ -3,9 +3,9 @@
 Every step's `value` is JSON-able and names `fault`, `variant`, `instance` and `step` (`begin`, `step` or `end`); the
 completion adds `targets`, `action` (in words), `observed`, `observed_ns` (ns since the run's start) and `evidence`, and
 the `roles` for which nodes were hit, each with whether the node was seen to have `held` it when it was.
-A fault is looked at for as long as it lasts (`nemesis/watch.py`): the completion of its end has the `spans` (ns since
+A fault is looked at for as long as it lasts (`nemesis/observe.py`): the completion of its end has the `spans` (ns since
 the run's start) in which probes saw it, and, where it was not seen to be gone, whose failure that is (`blame`; nobody's
-while other faults are in effect, which may be what is seen). Such a one is looked at again when no other is in effect:
+while other faults are in effect, which may be what is seen). The fault is looked at again when no other is in effect:
 the completion of the end by which that came has what was seen `late`. Of clocks it has the `readings` of each node as
 well: times (ns since the run's start) and offsets (ns).
 The steps of a script are told but not probed for (`observed` is null), except for its core: there what it has done is
@@ -15,6 +15,7 @@ looked at, and only that makes it observed.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from random import Random
 from typing import Any
@@ -22,18 +23,81 @@ from typing import Any
 from harness.errors import HarnessError
 from harness.history.ops import Op
 from harness.protocols import Database, Environment
-from harness.run.allowances import overload_of
+from harness.run.allowances import WearsOff, overload_of
 from harness.verdict.leaderships import Led
-from nemesis.injectors import Injectors
-from nemesis.kinds.api import Action, FaultKind, FaultPlan, Moment
-from nemesis.observe import DatabaseObserver, Observation, Sight
-from nemesis.registry import FAMILIES, KINDS
-from nemesis.scene import Scene
-from nemesis.scripts import SCRIPTS
-from nemesis.stage import Offer, Stage
+from nemesis.kinds.api import (
+    Action,
+    Claims,
+    FaultKind,
+    FaultPlan,
+    Injector,
+    MakeInjector,
+    Moment,
+    Preparing,
+    all_to_the_end,
+)
+from nemesis.observe import DatabaseObserver, FaultWatch, Observation, Sight, View, all_of, names
+from nemesis.registry import FAMILIES, KINDS, SCRIPTS
+from nemesis.scripts.scene import Offer, Scene, Stage
 from nemesis.targets import HeldRole, held_when_hit
-from nemesis.view import View, names
-from nemesis.watch import FaultWatch
+
+
+class Injectors:
+    """What every family did, by instance (see `nemesis.kinds.api.Injector`); `claims` are the nodes taken by all."""
+
+    def __init__(self, observer: DatabaseObserver, families: Iterable[MakeInjector]) -> None:
+        self.claims = Claims()
+        self._all: tuple[Injector, ...] = tuple(make(observer, self.claims) for make in families)
+        self._of_action = {action: injector for injector in self._all for action in injector.actions}
+
+    def instances(self) -> tuple[int, ...]:
+        """Instances with something in effect, in order."""
+        return tuple(sorted({instance for injector in self._all for instance in injector.instances()}))
+
+    async def carry_out(self, instance: int, action: Action) -> None:
+        """Do it; raises HarnessError when a part of it failed (what was done is remembered all the same)."""
+        await self._of_action[type(action)].carry_out(instance, action)
+
+    async def prepare(self, action: Action) -> bool:
+        """What has to be known before it is done; False: nothing has, and no time has passed."""
+        injector = self._of_action[type(action)]
+        if not isinstance(injector, Preparing):
+            return False
+        await injector.prepare(action)
+        return True
+
+    async def look(self, instance: int) -> Sight:
+        """One look at all that the instance did: whether everything of it is in effect now."""
+        return all_of([await injector.look(instance) for injector in self._all if instance in injector.instances()])
+
+    async def undo(self, instance: int) -> None:
+        """Undo all that is left of an instance; raises HarnessError at the end when a part of it failed."""
+        await all_to_the_end([each.undo(instance) for each in self._all if instance in each.instances()])
+
+    async def undo_all(self) -> None:
+        """Undo everything still in effect, each instance whatever failed before; raises HarnessError at the end."""
+        problems = []
+        for instance in self.instances():
+            try:
+                await self.undo(instance)
+            except HarnessError as error:
+                problems.append(str(error))
+        if problems:
+            raise HarnessError("; ".join(problems))
+
+    async def look_gone(self, instance: int) -> Sight:
+        """One look at whether nothing is left in effect of what the instance did."""
+        return all_of([await injector.look_gone(instance) for injector in self._all])
+
+    @property
+    def worn_off_ns(self) -> int:
+        """When what faults left behind has worn off (see `harness.run.allowances.WearsOff`)."""
+        return max((each.worn_off_ns for each in self._all if isinstance(each, WearsOff)), default=0)
+
+    def forget(self, instance: int) -> None:
+        """Nothing more will be asked of the instance."""
+        for injector in self._all:
+            injector.forget(instance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +178,7 @@ class FaultNemesis:
 
     @property
     def worn_off_ns(self) -> int:
-        """See `harness.run.allowances.WearsOff`."""
+        """When what faults left behind has worn off (see `harness.run.allowances.WearsOff`)."""
         return self._injectors.worn_off_ns
 
     def _blame(self, report: dict[str, Any], gone: Observation) -> None:
@@ -191,7 +255,7 @@ class FaultNemesis:
                 return plan
 
     async def _roles(self, roles: tuple[HeldRole, ...], hit_ns: int) -> list[dict[str, Any]]:
-        """Those for which nodes were hit just now, and whether they had them then."""
+        """The roles for which nodes were hit just now, and whether they had them then."""
         if not roles:
             return []
         after = await self._observer.view(skip=self._injectors.claims.mute())
@@ -232,7 +296,7 @@ class FaultNemesis:
         report["evidence"] = offer.core
         if not instance.acted:
             return Observation(False, evidence={"reason": "the script came to this without anything that it did"})
-        sight = await self._observer.told(lambda: self._injectors.look(number), self._patience.observe_s)
+        sight = await self._observer.conclusive(lambda: self._injectors.look(number), self._patience.observe_s)
         return Observation(bool(sight.met), self._clock.monotonic_ns() if sight.met else None, sight.evidence)
 
     def _describe(self, action: Action, report: dict[str, Any]) -> None:

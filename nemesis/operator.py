@@ -16,8 +16,7 @@ from harness.ports.api import node_of
 from harness.ports.machines import ProcessState
 from harness.protocols import GroupStatus, Reconfigurable
 from harness.run.allowances import RepairProgress, entries_lacked
-from nemesis.observe import DatabaseObserver
-from nemesis.view import Leader, View, names
+from nemesis.observe import DatabaseObserver, Leader, View, names
 
 CHANGE_S = 3.0
 POLL_S = 0.1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -13,13 +13,12 @@ from harness.protocols import Database, Environment, FailsOver, Nemesis
 from harness.run.extended_load import wanted_faults
 from harness.verdict.adequacy import Floors
 from nemesis.asked import ALL, Asked, expand, parse_all, scripted
-from nemesis.catalogs import TABLES_MADE
-from nemesis.cycles import SEED_BITS, AskedKind, CyclePace, Timed, end_op
 from nemesis.kinds.damage import REPLACEABLE_MASTERS, REPLACEABLE_VOTERS
 from nemesis.nemesis import FaultNemesis, Patience
-from nemesis.quorum import LEADERLESS, LOGGED
-from nemesis.registry import KINDS, NEMESES, PlotStyle
-from nemesis.schedule import Schedule, Steps
+from nemesis.registry import KINDS, NEMESES
+from nemesis.schedule import SEED_BITS, AskedKind, CyclePace, Schedule, Steps, Timed, end_op
+from nemesis.scripts.catalogs import TABLES_MADE
+from nemesis.scripts.quorum import LEADERLESS, LOGGED
 
 MISSING = {
     LEADERLESS: "the workload's tables have leaders; a quorum workload's have none",
@@ -57,7 +56,6 @@ class NemesisPackage:
     generator: Generator
     final_generator: Generator
     kinds: tuple[str, ...]
-    styles: Mapping[str, PlotStyle]
     unavailable: bool = False
 
 
@@ -86,7 +84,7 @@ def package(
 ) -> NemesisPackage:
     """Compose nemeses (see `nemesis.asked`); `all` stands for every kind that can be done here, `none` for none.
 
-    Of what `all` stands for so many kinds are drawn as have time for an instance that lasts. Raises UserError for
+    Of what `all` stands for only as many kinds are drawn as have time for an instance that lasts. Raises UserError for
     unknown names, for what this environment can't do, and for options out of range.
     """
     if not 0.1 <= options.interval_s <= 3600:
@@ -112,7 +110,6 @@ def package(
         Schedule(kinds, pace, entropy.getrandbits(SEED_BITS), wanted=lacking),
         Steps(tuple(Timed(0.0, end_op(kind.name, None)) for kind in kinds)),
         tuple(kind.name for kind in kinds),
-        {kind.name: NEMESES[kind.name].style for kind in kinds},
         any(KINDS[each.name].variants[v].unavailable for each in chosen for v in each.variants),
     )
 

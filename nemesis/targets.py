@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.verdict.leaderships import Leadership
 from nemesis.grudges import shuffle
-from nemesis.view import Leader, View, names
+from nemesis.observe import Leader, View, names
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from harness.verdict.faults import Fault
 from results.graph import KIND_COLORS, OTHER_COLOR
 from results.markup import Markup, tag
-from results.words import duration, fault_name, operation
+from results.words import OUTCOME_COLORS, duration, fault_name, operation
 
 WIDTH, LABEL_WIDTH, ROW_HEIGHT, MARGIN = 1000, 330, 28, 22
 MIN_BAR = 4
@@ -19,7 +19,6 @@ FOCUS = 20
 MAX_LABEL = 42
 """Letters of an operation beside its bar; the whole of it is in the tooltip and in the table below."""
 
-BAR_COLORS: Final = {"ok": "#2f6fab", "info": "#e0962a", "fail": "#b23a6b"}
 STUCK_COLOR, BEFORE_COLOR = "#b00020", "#8fa3b5"
 ROLE_WORDS: Final = {"stuck": "can't go next", "before": "has taken effect", "open": "still open"}
 ROLE_COLORS: Final = {"stuck": STUCK_COLOR, "before": BEFORE_COLOR}
@@ -130,7 +129,7 @@ def _row(op: Mapping[str, Any], number: int, scale: Scale, role: str | None) -> 
     end = scale.ended(op)
     open_end = end is None or op.get("type") == "info"
     left, right = scale.x(scale.began(op)), scale.x(scale.begin + scale.length if end is None else end)
-    color = ROLE_COLORS.get(role or "", BAR_COLORS.get(str(op.get("type", "ok")), BAR_COLORS["ok"]))
+    color = ROLE_COLORS.get(role or "", OUTCOME_COLORS.get(str(op.get("type", "ok")), OUTCOME_COLORS["ok"]))
     label = operation(op)
     who = f"T{op.get('op', '?')}, process {op.get('process', '?')}" + (f", {op['node']}" if op.get("node") else "")
     who += f" · {ROLE_WORDS[role]}" if role else ""

@@ -14,8 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
-from results.panels import plain
-from results.plots import STYLE, svg_of
+from results.plots import STYLE, plain, svg_of
 from results.words import micro_operation, op_name
 
 Point: TypeAlias = tuple[float, float]

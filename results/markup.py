@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from pathlib import Path
+from string import Template
 
 
 class Markup(str):
@@ -64,3 +66,11 @@ def listing(items: Iterable[object]) -> Markup:
 def parse_markup(source: str) -> Markup:
     """Markup written by hand in this project (style sheets, templates); never for anything read from a run."""
     return Markup(source)
+
+
+PAGE = Path(__file__).parent / "page.html"
+
+
+def page(title: str, body: Markup) -> str:
+    """A whole HTML document with our style sheet."""
+    return Template(PAGE.read_text(encoding="utf-8")).substitute(title=text(title), body=body)

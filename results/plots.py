@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
@@ -18,12 +18,73 @@ from checkers.columns.projection import MISMATCH
 from harness.errors import ELSEWHERE
 from harness.verdict.faults import Fault
 from harness.verdict.leaderships import Leadership
-from results.leaders import leader_panel
-from results.panels import PALETTE, Panel, lanes_in, plain
-from results.points import TYPES, Points, decoded
-from results.words import fault_name
+from results.saved import TYPES, Points, decoded
+from results.words import OUTCOME_COLORS, fault_name
 
-TYPE_COLORS = {"ok": "#2f6fab", "info": "#e0962a", "fail": "#b23a6b"}
+PALETTE = ("#e07b39", "#c8375b", "#3a7ca5", "#7a5195", "#2f8f7f", "#b5651d", "#8a8d3b")
+
+
+class Panel(NamedTuple):
+    """One panel of the picture: its height, who draws it, its longest labels, and whether faults shade it."""
+
+    height_in: float
+    draw: Callable[[Axes], None]
+    labels: tuple[str, ...] = ()
+    shaded: bool = True
+
+
+def lanes_in(lanes: int) -> float:
+    """The height of a panel with this number of lanes, inches."""
+    return 0.35 + 0.34 * lanes
+
+
+def plain(label: str) -> str:
+    """Text that matplotlib does not take for a formula."""
+    return label.replace("$", r"\$")
+
+
+MAX_GROUPS = 8
+LEADER_LETTER = 0.007
+"""Width of a letter, as a share of the time axis."""
+
+
+def leader_panel(leaders: Sequence[Leadership], end_s: float) -> Panel:
+    """The panel of the first groups by name; tablets go by the first letters of their ids."""
+    groups = sorted(dict.fromkeys(each.group for each in leaders), key=lambda group: (len(group) > 8, group))
+    shown = {group: group if len(group) <= 8 else f"tablet {group[:6]}" for group in groups[:MAX_GROUPS]}
+    nodes = sorted(dict.fromkeys(each.node for each in leaders))
+    colors = {node: PALETTE[number % len(PALETTE)] for number, node in enumerate(nodes)}
+
+    def draw(axis: Axes) -> None:
+        for lane, group in enumerate(shown):
+            of_group = [each for each in leaders if each.group == group]
+            ends_ns = [*(each.since_ns for each in of_group[1:]), round(end_s * 1e9)]
+            for each, end_ns in zip(of_group, ends_ns, strict=True):
+                _draw_leadership(axis, lane, each, end_ns, colors[each.node], end_s)
+        left = len(groups) - len(shown)
+        led = f"{len(shown)} group{'s' * (len(shown) != 1)}"
+        title = f"Who led, of {led}" + (f" ({left} more in leaders.json)" if left else "")
+        axis.set_yticks(range(len(shown)), [plain(label) for label in shown.values()])
+        axis.set_ylim(len(shown) - 0.4, -0.6)
+        axis.tick_params(axis="y", length=0)
+        axis.set_title(title, loc="left", fontsize=10, fontweight="bold", color="#20272e")
+
+    return Panel(lanes_in(len(shown)), draw, tuple(shown.values()))
+
+
+def _draw_leadership(axis: Axes, lane: int, led: Leadership, end_ns: int, color: str, end_s: float) -> None:
+    """Full while it was seen to lead, pale until the next one was."""
+    since_s, until_s = led.since_ns / 1e9, max(end_ns, led.since_ns) / 1e9
+    seen_s = min(max(led.seen_ns / 1e9, since_s), until_s)
+    axis.barh(lane, until_s - since_s, 0.56, since_s, color=color, alpha=0.55, lw=0)
+    axis.barh(lane, seen_s - since_s, 0.56, since_s, color=color, lw=0)
+    label = f"{led.node}, term {led.term}"
+    for text in (label, led.node):
+        if until_s - since_s > (len(text) + 2) * LEADER_LETTER * end_s:
+            axis.text(since_s + end_s / 400, lane, plain(text), va="center", fontsize=6.5, color="white", clip_on=True)
+            return
+
+
 TYPE_MARKS = {"ok": (3.0, 0.45, "o"), "fail": (9.0, 0.8, "x"), "info": (13.0, 0.9, "^")}
 TYPE_WORDS = {"ok": "ok", "info": "unknown outcome", "fail": "failed for certain"}
 SHADE_ALPHA = 0.16
@@ -31,7 +92,7 @@ FAILED_WORDS = {MISMATCH: "found another value", ELSEWHERE: "others serve it"}
 """What operations that failed for certain may have been told that is an answer."""
 PHASE_WORDS = {"recover": "recovery", "final": "final reads", "each-node": "final reads of each node"}
 MOST_NAMED = 14
-"""So many nodes have their names beside the clocks' curves."""
+"""How many nodes have their names beside the clocks' curves."""
 MAX_PANELS = 6
 MAX_LABELLED = 60
 LETTER = 0.0058
@@ -138,7 +199,7 @@ def _latency(axis: Axes, points: Points, f: str) -> None:
             times_s,
             np.maximum(latencies_s, 1e-6) * 1e3,
             s=size,
-            c=TYPE_COLORS[type],
+            c=OUTCOME_COLORS[type],
             alpha=alpha,
             marker=marker,
             linewidths=0.8 if marker == "x" else 0,
@@ -185,7 +246,9 @@ def _rate(axis: Axes, points: Points) -> None:
         totals.setdefault(type, np.zeros(seconds + step))[: len(counts)] += counts
     times = np.arange(0, seconds, step)
     stacked = [np.add.reduceat(totals[type][:seconds], times) / step for type in TYPES]
-    axis.stackplot(times, stacked, colors=[TYPE_COLORS[type] for type in TYPES], alpha=0.75, linewidth=0, step="post")
+    axis.stackplot(
+        times, stacked, colors=[OUTCOME_COLORS[type] for type in TYPES], alpha=0.75, linewidth=0, step="post"
+    )
     axis.set_ylim(bottom=0)
     axis.set_ylabel("operations/s")
     axis.set_title("Operations begun each second", loc="left", fontsize=10, fontweight="bold", color="#20272e")

@@ -1,23 +1,168 @@
-"""What a report needs of a saved run, read tolerantly: whatever is missing or broken is named, not fatal."""
+"""What a report needs of a saved run, read tolerantly: whatever is missing or broken is named, not fatal.
+
+A history is reduced to what plots need: exact counts per second, and a bounded sample of single operations.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from checkers.importers.detect import open_source
-from harness.errors import UserError
+from harness.errors import UNDECODABLE, UserError
+from harness.history.journal import read_journal
 from harness.history.rundir import RunDir
+from harness.history.saved import open_saved
+from harness.history.table import batches
 from harness.verdict.facts import conclude_run, load_faults
 from harness.verdict.faults import Fault
 from harness.verdict.leaderships import Leadership
 from harness.verdict.run_seal import is_verdict_of
 from results.neighbours import MOST_GROUPS, FindingGroup, find_neighbours, grouped
-from results.points import Points, read_points
+
+MAX_SAMPLE = 24_000
+COLUMNS = ["process", "phase", "f", "type", "invoke_time", "complete_time", "value", "error_class", "error"]
+TYPES = ("ok", "info", "fail")
+
+
+@dataclass(slots=True)
+class Series:
+    """Operations of one `f` and type: how many in each second, and a sample of (time s, latency s)."""
+
+    per_second: np.ndarray[Any, Any] = field(default_factory=lambda: np.zeros(64, np.int64))
+    times_s: list[np.ndarray[Any, Any]] = field(default_factory=list)
+    latencies_s: list[np.ndarray[Any, Any]] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        return int(self.per_second.sum())
+
+    def sample(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Times and latencies of the sampled operations that completed."""
+        empty = np.zeros(0)
+        return np.concatenate([empty, *self.times_s]), np.concatenate([empty, *self.latencies_s])
+
+    def add(self, times_s: np.ndarray[Any, Any], latencies_s: np.ndarray[Any, Any], stride: int) -> None:
+        """Count all operations; keep every `stride`-th, and what took longest among the rest of the batch."""
+        counts = np.bincount(times_s.astype(np.int64), minlength=len(self.per_second))
+        counts[: len(self.per_second)] += self.per_second
+        self.per_second = counts
+        kept = np.zeros(len(times_s), bool)
+        kept[::stride] = True
+        kept[np.argsort(-np.nan_to_num(latencies_s))[: len(times_s) // (4 * stride)]] = True
+        kept &= ~np.isnan(latencies_s)
+        self.times_s.append(times_s[kept])
+        self.latencies_s.append(latencies_s[kept])
+
+
+@dataclass(slots=True)
+class MissedOperations:
+    """Operations of one error class and type: how many by `f`, and what the first of them was told."""
+
+    message: str
+    by_f: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(slots=True)
+class Points:
+    """Client operations by (f, type), the length of the history, and the nemesis' own operations as they were saved.
+
+    `stride` above 1 means that single operations are a sample (the slowest are kept); counts are always exact.
+    `phases` counts client operations by phase, `begins_s` says when each phase began; `missed` are those that did not
+    succeed, by error class and type.
+    """
+
+    series: dict[tuple[str, str], Series] = field(default_factory=dict)
+    end_s: float = 0.0
+    stride: int = 1
+    phases: dict[str, int] = field(default_factory=dict)
+    begins_s: dict[str, float] = field(default_factory=dict)
+    missed: dict[tuple[str, str], MissedOperations] = field(default_factory=dict)
+    steps: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def fs(self) -> tuple[str, ...]:
+        """Every `f` in order of first appearance."""
+        return tuple(dict.fromkeys(f for f, _ in self.series))
+
+    def count_class(self, f: str, error_class: str) -> int:
+        """Operations of one `f` and error class, however they ended."""
+        return sum(missed.by_f[f] for (each, _), missed in self.missed.items() if each == error_class)
+
+    def count(self, f: str, type: str) -> int:
+        series = self.series.get((f, type))
+        return series.count if series else 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take in one batch of the history table."""
+        process = batch["process"].to_numpy(zero_copy_only=False)
+        self.steps += batch.filter(pa.array(process < 0)).to_pylist()
+        clients = batch.filter(pa.array(process >= 0))
+        if clients.num_rows == 0:
+            return
+        begin = clients["invoke_time"].to_numpy(zero_copy_only=False) / 1e9
+        end = clients["complete_time"].cast(pa.float64()).to_numpy(zero_copy_only=False) / 1e9
+        self.end_s = max(self.end_s, float(begin.max()), float(np.nan_to_num(end).max()))
+        labels = [np.asarray(clients[name].to_pylist(), dtype=object) for name in ("f", "type")]
+        for f in dict.fromkeys(labels[0]):
+            for type in dict.fromkeys(labels[1]):
+                chosen = (labels[0] == f) & (labels[1] == type)
+                if chosen.any():
+                    series = self.series.setdefault((f, type), Series())
+                    series.add(begin[chosen], end[chosen] - begin[chosen], self.stride)
+        self._add_missed(clients)
+        for phase, begin_s in zip(clients["phase"].to_pylist(), begin.tolist(), strict=True):
+            self.phases[phase or "main"] = self.phases.get(phase or "main", 0) + 1
+            self.begins_s[phase or "main"] = min(self.begins_s.get(phase or "main", begin_s), begin_s)
+
+    def _add_missed(self, clients: pa.RecordBatch) -> None:
+        rows = clients.filter(pc.not_equal(clients["type"].cast(pa.string()), "ok"))
+        told = (rows[name].to_pylist() for name in ("error_class", "type", "f", "error"))
+        for error_class, type, f, error in zip(*told, strict=True):
+            missed = self.missed.setdefault((error_class or "none", type), MissedOperations(error or ""))
+            missed.by_f[f] += 1
+
+
+def read_points(rundir: RunDir) -> Points | None:
+    """The points of a run from its table, else from its journal's sealed prefix; None if it has neither.
+
+    Raises UserError, OSError or ValueError for a history that can't be read.
+    """
+    points = Points()
+    if rundir.history_parquet.exists():
+        saved = open_saved(rundir.history_parquet)
+        points.stride = max(1, saved.manifest.rows // MAX_SAMPLE)
+        for batch in saved.batches(COLUMNS, texts=()):
+            points.add(batch)
+    elif rundir.journal.exists():
+        for batch in journal_batches(rundir):
+            points.add(batch.select(COLUMNS))
+    else:
+        return None
+    return points
+
+
+def journal_batches(rundir: RunDir) -> Iterator[pa.RecordBatch]:
+    """The table of what the journal holds so far."""
+    return batches(read_journal(rundir.journal))
+
+
+def decoded(value: object) -> dict[str, Any]:
+    """The value column of an operation, which is JSON; another database's nemesis may say anything there."""
+    try:
+        found = msgspec.json.decode(value) if isinstance(value, str) else None
+    except UNDECODABLE:
+        return {}
+    return found if isinstance(found, dict) else {}
+
 
 T = TypeVar("T")
 

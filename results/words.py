@@ -13,6 +13,9 @@ MOST_ITEMS = 16
 PREPOSITIONS = {"dequeue": "from", "drain": "from", "remove": "from", "generate": "for", "read": "from"}
 """How a micro-operation's value goes with its key, where not by `to`."""
 
+OUTCOME_COLORS = {"ok": "#2f6fab", "info": "#e0962a", "fail": "#b23a6b"}
+"""How an operation is drawn, by its outcome."""
+
 VERDICT_WORDS = {
     "valid": "No check found anything wrong, the requested faults were seen to happen, and the cluster recovered.",
     "invalid": "The system under test broke a promise; see below what and how.",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from assay.cli import invoke
-from assay.cluster_call import CALLS
+from assay.cluster_command import CALLS
 
 PATIENCE_S = 30.0
 

@@ -22,7 +22,7 @@ from harness.protocols import Client
 from harness.run.spec import RunListener, RunOutcome, Silent
 from harness.verdict.facts import load_facts
 from harness.verdict.run_verdict import conclude
-from nemesis.injectors import Injectors
+from nemesis.nemesis import Injectors
 
 
 def run(

@@ -9,9 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.house import PRODUCT, Room, Source, statements, unclear_names, weak_docstrings
+from tests.support.house import sources as modules_of
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("harness", "cluster", "checkers", "nemesis", "workloads", "results", "assay", "tests", "bench")
 MAX_FILE_LINES = 700
+MIN_MEDIAN_LINES = 155
+MAX_MODULES_PER_1000_LINES = 5
 MAX_FUNCTION_LINES = 60
 MAX_ARGUMENTS = 7
 
@@ -77,16 +82,6 @@ def dotted(node: ast.expr) -> str:
     if isinstance(node, ast.Attribute):
         return f"{dotted(node.value)}.{node.attr}"
     return "?"
-
-
-def statements(tree: ast.AST) -> Iterator[ast.AST]:
-    """All statements at any depth: a tenth of what `ast.walk` passes."""
-    todo = [tree]
-    while todo:
-        node = todo.pop()
-        yield node
-        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
-            todo += getattr(node, name, ())
 
 
 def is_set(node: ast.expr) -> bool:
@@ -158,6 +153,39 @@ def test_files_and_functions_stay_small() -> None:
                 if length > MAX_FUNCTION_LINES:
                     found.append(f"{relative(path)}:{node.lineno} {node.name}: {length} lines")
     assert found == []
+
+
+def test_modules_are_worth_opening() -> None:
+    """A reader pays for each hop: what has one importer and no concept of its own belongs to its owner."""
+    product = Room(modules_of(ROOT, PRODUCT))
+    assert product.median >= MIN_MEDIAN_LINES
+    assert product.density <= MAX_MODULES_PER_1000_LINES
+
+
+def test_names_and_docstrings_can_be_understood_alone() -> None:
+    modules = modules_of(ROOT)
+    assert [found for source in modules for found in unclear_names(source)] == []
+    assert [found for source in modules for found in weak_docstrings(source)] == []
+
+
+@pytest.mark.parametrize(
+    ("code", "count"),
+    [
+        ("def told_apart(keys): pass", 1),
+        ("def each(finer, *, most_told=0): pass", 2),
+        ("class HotHunt: pass\nLOOSE, firmly = 1, 2", 2),
+        ("def _told(loose): pass\ndef test_what_is_told(): pass\ndef retold(): loose = 1", 0),
+        ("class A:\n    x: int\n    'Two words.'", 1),
+        ("def f():\n    'So many nodes stop at once.'", 1),
+        ("def f():\n    'The same for those of one node.'", 1),
+        ("def f():\n    'It knows of none.'", 1),
+        ("def f():\n    'The same seed gives the same trace, in any process.'", 0),
+        ("def f():\n    'It was refused once, though nothing had been written by then.'", 0),
+    ],
+)
+def test_unclear_names_and_docstrings_are_seen(code: str, count: int) -> None:
+    source = Source("room/module.py", code, ast.parse(code))
+    assert len([*unclear_names(source), *weak_docstrings(source)]) == count
 
 
 def too_many_arguments(tree: ast.AST) -> Iterator[str]:
@@ -253,7 +281,7 @@ def test_torture_draws_more_of_everything() -> None:
 
 @pytest.mark.xdist_group("together")
 def test_groups_of_tests_are_kept_together_by_workers(request: pytest.FixtureRequest) -> None:
-    """Those that need Docker look at containers of the whole machine, and must not run beside each other."""
+    """Tests that need Docker look at containers of the whole machine, and must not run beside each other."""
     if not hasattr(request.config, "workerinput"):
         pytest.skip("no workers here: run with -n 2 --dist loadgroup")
     assert request.node.nodeid.endswith("@together")

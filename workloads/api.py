@@ -33,7 +33,7 @@ class Option:
     description: str
 
     @property
-    def told(self) -> tuple[str, str]:
+    def in_words(self) -> tuple[str, str]:
         """The default and the values there are, in words."""
         return f"{self.default:g}", f"{self.low:g} to {self.high:g}"
 
@@ -52,7 +52,7 @@ class WordOption:
         return self.words[0]
 
     @property
-    def told(self) -> tuple[str, str]:
+    def in_words(self) -> tuple[str, str]:
         """The default and the values there are, in words."""
         return self.default, ", ".join(self.words)
 

@@ -39,7 +39,7 @@ ROW_SHARES = (("read", 0.45), ("write", 0.42), ("erase", 0.09), ("scan", 0.04))
 """Of the operations on rows. A scan is some ten calls."""
 
 MOST_SCANNED = 100
-"""Of so many rows a scan tells what it found."""
+"""Of how many rows a scan tells what it found."""
 
 RARE = "reshape"
 """Has no floor of its own, since half of what it asks makes no sense by then; `stats` wants one that succeeded."""
@@ -168,7 +168,7 @@ FINAL_FS = ("list", "schema", "locations", "created", "altered", "tablets")
 
 
 FINAL_TABLES = 2
-"""So many tables are made, altered, renamed and deleted once all is healed, under names that nobody used before."""
+"""How many tables are made, altered, renamed and deleted once all is healed, under names that nobody used before."""
 
 FINAL_AGE_NS = 5_000_000_000
 """How old the lists of single masters may be, which followers answer too (M13)."""

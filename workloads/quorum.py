@@ -1,27 +1,156 @@
-"""Workloads on tables that are written and read at levels (Q1): what is torn, goes back, is lost, or differs."""
+"""Workloads on tables that are written and read at levels (Q1): what is torn, goes back, is lost, or differs.
+
+Partition writes and page reads of few hot partitions. A write spans 2 to 50 rows of one partition, or deletes rows, a
+range or all of it, under a timestamp that its client has chosen; timestamps are unique, and not always in the order of
+real time. A read is one page: the whole partition or a slice, with or without a limit. Each operation states its level,
+data centre and replication factors, for judges.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import gcd
 from random import Random
 
+from msgspec.structs import replace
+
 from harness.errors import UserError
-from harness.generators.core import Generator, chain, draw
+from harness.generators.core import Chance, Context, Generator, chain, draw, invoke
 from harness.generators.timing import sleep
-from harness.levels import ONLY_DATA_CENTRE, demand
+from harness.history.ops import Mop, Op, delete, page
+from harness.levels import LEVELS, ONLY_DATA_CENTRE, demand, replication_text
 from workloads.api import Option, Options, Unpromised, WordOption, Workload
-from workloads.partitions import (
-    DELETE,
-    READ,
-    TABLE_OPTIONS,
-    WRITE,
-    any_operation,
-    at_level,
-    factors,
-    level_option,
-    load_options,
-    whole_partition,
+
+READ, WRITE, DELETE = "read", "write", "delete"
+
+_CELLS_OF_A_WRITE = 60
+_TICK_BITS = 20
+_SPREAD_NS = 30_000_000
+"""Clients' timestamps lie up to so far ahead of the time: two writes in a row may bear them the other way round."""
+
+TABLE = WordOption("table", ("legacy", "logged"), "the replication design of the table")
+READ_REPAIR = WordOption("read-repair", ("blocking", "none"), "what a read does to replicas that lack what it found")
+ROUTE = WordOption("route", ("random", "near"), "which replicas are asked: any, or those near the coordinator")
+TABLE_OPTIONS: tuple[Option | WordOption, ...] = (
+    TABLE,
+    READ_REPAIR,
+    ROUTE,
+    WordOption("retry", ("no", "yes"), "whether clients send a write again whose outcome is unknown"),
+    Option("data-centres", 1, 1, 3, "how many data centres the tablet servers are spread over"),
+    Option("replication", 3, 1, 7, "how many replicas each data centre has"),
+    Option("clustering", 0, 0, 4, "how many clustering columns a row has, 0: as the number of rows decides"),
 )
+
+
+def level_option(name: str, first: str, description: str) -> WordOption:
+    """A consistency level that the user may choose; `first` is the default."""
+    return WordOption(name, (first, *(level for level in LEVELS if level != first)), description)
+
+
+def load_options(keys: int, rows: int, slices: float, limits: float, deletes: float) -> tuple[Option, ...]:
+    """What decides the mix of operations."""
+    return (
+        Option("keys", keys, 1, 1_000_000, "how many partitions there are"),
+        Option("rows", rows, 2, 1_000, "how many rows a partition may have"),
+        Option("cells", 0, 0, 20, "how many cells a row has, 0: one to twenty, as the partition draws"),
+        Option("reads", 0.6, 0.01, 0.99, "share of the operations that read"),
+        Option("slices", slices, 0.0, 1.0, "share of the reads that ask for some of the rows only"),
+        Option("limits", limits, 0.0, 1.0, "share of the reads that ask for so many rows at most"),
+        Option("deletes", deletes, 0.0, 0.9, "share of the changes that delete rows, a range or a partition"),
+    )
+
+
+def factors(options: Options) -> dict[str, int]:
+    """Replication factors by data centre."""
+    return {f"dc{number}": int(options["replication"]) for number in range(1, int(options["data-centres"]) + 1)}
+
+
+def columns_of(options: Options, partition: int) -> int:
+    """How many cells the rows of a partition have."""
+    return int(options["cells"]) or (1, 2, 3, 1, 7, 20)[partition % 6]
+
+
+def at_level(op: Op, level: str, options: Options, chance: Chance) -> Op:
+    """The operation at a level, from a client in some data centre."""
+    places = factors(options)
+    return replace(
+        op, mode=level, data_centre=f"dc{1 + chance.below(len(places))}", replication=replication_text(places)
+    )
+
+
+def any_operation(
+    options: Options, reads_at: Sequence[str], writes_at: Sequence[str], context: Context, chance: Chance, n: int
+) -> Op:
+    """The n-th operation: a page read, a write or a deletion, each at one of its levels."""
+    partition = chance.below(int(options["keys"]))
+    if chance.uniform() < options["reads"]:
+        return at_level(read_of(options, partition, chance), chance.choice(reads_at), options, chance)
+    if chance.uniform() < options["deletes"]:
+        op = invoke(DELETE, deletion(int(options["rows"]), partition, chance))
+    else:
+        op = invoke(WRITE, *_cells(options, partition, chance, n + 1))
+    return at_level(
+        replace(op, write_ts=timestamp(context.time_ns, chance, n)), chance.choice(writes_at), options, chance
+    )
+
+
+def timestamp(time_ns: int, chance: Chance, n: int) -> int:
+    """A timestamp near this time that no other of the first million operations gets, in ns since the run's start."""
+    ticks = (time_ns + chance.below(_SPREAD_NS)) >> _TICK_BITS
+    return (ticks << _TICK_BITS) + n % (1 << _TICK_BITS) + 1
+
+
+def read_of(options: Options, partition: int, chance: Chance) -> Op:
+    """One page of a partition: all of it, or a slice, or its first few rows."""
+    rows = int(options["rows"])
+    first = last = limit = None
+    if chance.uniform() < options["slices"]:
+        first = chance.below(rows)
+        last = min(rows - 1, first + chance.below(max(1, rows // 2)))
+    if chance.uniform() < options["limits"]:
+        limit = 1 + chance.below(max(1, rows // 3))
+    return invoke(READ, page(partition, first, last, limit))
+
+
+def whole_partition(partition: int) -> Op:
+    """A read of all rows at once."""
+    return invoke(READ, page(partition))
+
+
+def deletion(rows: int, partition: int, chance: Chance) -> Mop:
+    """Mostly of a row, sometimes of a range, rarely of the whole partition."""
+    kind = chance.uniform()
+    first = chance.below(rows)
+    if kind < 0.6:
+        return delete(partition, first, first)
+    if kind < 0.95:
+        return delete(partition, first, min(rows - 1, first + chance.below(max(1, rows // 3))))
+    return delete(partition)
+
+
+def _cells(options: Options, partition: int, chance: Chance, value: int) -> list[Mop]:
+    """Whole rows, or one of their cells each; one value serves all, since each cell is written once by it."""
+    rows, columns = int(options["rows"]), columns_of(options, partition)
+    count = 2 + chance.below(min(50, rows) - 1)
+    whole = chance.uniform() < 0.5 and count * columns <= _CELLS_OF_A_WRITE
+    start, step = chance.below(rows), 1 if chance.uniform() < 0.5 else _coprime(rows, chance)
+    chosen = sorted((start + i * step) % rows for i in range(count))
+    if whole:
+        return [_cell(partition, row, column, value) for row in chosen for column in range(columns)]
+    return [_cell(partition, row, chance.below(columns), value) for row in chosen]
+
+
+def _cell(partition: int, row: int, column: int, value: int) -> Mop:
+    return Mop("w", partition, value, row=row, column=column)
+
+
+def _coprime(rows: int, chance: Chance) -> int:
+    """A step that visits every row once before any twice."""
+    step = 1 + chance.below(rows)
+    while gcd(step, rows) != 1:
+        step += 1
+    return step
+
 
 MIXED_READS = ("ONE", "TWO", "QUORUM", "LOCAL_QUORUM", "ALL", "LOCAL_ONE", "QUORUM", "QUORUM")
 MIXED_WRITES = ("QUORUM", "ONE", "LOCAL_QUORUM", "QUORUM", "EACH_QUORUM", "ALL")
@@ -69,7 +198,7 @@ FinalReads = Callable[[Options, Random], Generator]
 
 
 def whole_partitions(options: Options, entropy: Random, level: str, times: int) -> Generator:
-    """Reads of every partition, all of its rows, one partition after the other, so many times."""
+    """Reads of every partition, all of its rows, one partition after the other, `times` times."""
     keys = int(options["keys"])
     return draw(
         entropy.getrandbits(53),

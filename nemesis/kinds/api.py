@@ -6,16 +6,40 @@ can ask for. `nemesis.registry` lists the families; nothing else has to know of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from harness.protocols import Database
+from harness.errors import HarnessError
+from harness.protocols import Armable, Database, Disks
 from nemesis.grudges import Link
-from nemesis.observe import DatabaseObserver, Sight
+from nemesis.observe import DatabaseObserver, Sight, View
 from nemesis.targets import HeldRole
-from nemesis.view import View
+
+T = TypeVar("T")
+
+
+async def to_the_end(step: Awaitable[T]) -> T:
+    """Carry a step out; who is cancelled meanwhile waits for its end first.
+
+    A command that a machine was sent can't be called back: left alone, it might be carried out after what undoes it.
+    """
+    task = asyncio.ensure_future(step)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.gather(task, return_exceptions=True)
+        raise
+
+
+async def all_to_the_end(steps: Iterable[Awaitable[object]]) -> None:
+    """Run the steps side by side, each to its end, then raise HarnessError if any failed."""
+    outcomes = await asyncio.gather(*steps, return_exceptions=True)
+    failures = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
+    if failures:
+        raise HarnessError("; ".join(f"{type(error).__name__}: {error}" for error in failures)) from failures[0]
 
 
 class Action(Protocol):
@@ -39,7 +63,7 @@ class Injector(Protocol):
     """The classes of actions that it carries out."""
 
     def instances(self) -> Collection[int]:
-        """Those of which something is left to undo."""
+        """The instances of which something is left to undo."""
 
     async def carry_out(self, instance: int, action: Any) -> None:
         """Do it; raises HarnessError when a part of it failed."""
@@ -97,7 +121,7 @@ class Claims:
         return tuple(name for name, how in self.down().items() if how == PAUSED)
 
     def of(self, instance: int) -> dict[str, str]:
-        """The same for one instance's."""
+        """The nodes that one instance has taken, and how."""
         return {name: how for name, (owner, how) in self._of.items() if owner == instance}
 
     def take(self, instance: int, names: Iterable[str], how: str, over: Collection[str] = ()) -> tuple[str, ...]:
@@ -110,6 +134,20 @@ class Claims:
     def release(self, name: str) -> None:
         """The node's process is back in service."""
         self._of.pop(name, None)
+
+
+def armable(database: Database) -> Armable:
+    """The database, whose nodes have failpoints; raises HarnessError if they have none."""
+    if not isinstance(database, Armable):
+        raise HarnessError(f"{database.name} has no failpoints")
+    return database
+
+
+def disks(database: Database) -> Disks:
+    """The database, whose nodes' disks can be hurt; raises HarnessError if they can't."""
+    if not isinstance(database, Disks):
+        raise HarnessError(f"{database.name} has no disks that can be hurt")
+    return database
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +216,7 @@ class FaultKind:
     `needs` are capabilities (of the database or the environment); what lacks one refuses the kind before it starts.
     The preferred variants stand first: the first cycles of a run take them. `alone`: no other fault lasts meanwhile.
     `names` are settings that take names, `|` between several: what each means, and which names the database knows.
+    Without the capabilities of `suits` it shows nothing, or hardly: `all` leaves it out then.
     """
 
     name: str
@@ -188,6 +227,7 @@ class FaultKind:
     settings: Mapping[str, Setting] = field(default_factory=dict)
     alone: bool = False
     names: Mapping[str, Names] = field(default_factory=dict)
+    suits: frozenset[str] = frozenset()
 
     def settings_with(self, chosen: Mapping[str, float]) -> dict[str, float]:
         """A value for each setting: the chosen one, or its default."""

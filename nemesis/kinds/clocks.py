@@ -17,14 +17,10 @@ from typing import Any, ClassVar, NamedTuple
 from harness.errors import HarnessError
 from harness.ports.machines import Skew
 from harness.protocols import ClockControl
-from nemesis.concurrently import all_to_the_end
-from nemesis.faults import SetClocks
-from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Setting, Variant
-from nemesis.leases import WITHIN
-from nemesis.observe import DatabaseObserver, Sight
-from nemesis.targets import select
-from nemesis.view import DEFAULT_CLOCK_OFFSET_NS, View
-from nemesis.watch import LONGEST_DOUBT_NS
+from nemesis.faults import WITHIN, SetClocks
+from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Setting, Variant, all_to_the_end
+from nemesis.observe import DEFAULT_CLOCK_OFFSET_NS, LONGEST_DOUBT_NS, DatabaseObserver, Sight, View
+from nemesis.targets import Choice, select
 
 SECOND_NS = 1_000_000_000
 SLACK_NS = 5_000_000
@@ -37,7 +33,7 @@ WITHIN_PER_S = 0.08
 """Of the maximum, that a drifting clock gains in a second: some five seconds are within the bound."""
 
 STROBES = 6
-"""In so many periods a look sees a clock that goes back and forth both ways."""
+"""The periods in which a look sees a clock that goes back and forth both ways."""
 
 RECENT_NS = LONGEST_DOUBT_NS // 2
 """A clock that tells nothing just now counts as it was so long ago: each of many nodes is slow to answer at times."""
@@ -91,7 +87,7 @@ def ways(reading: ClockReading, wrong_ns: int, right_ns: int) -> frozenset[bool]
 
 
 UNREAD = ClockReading(0, 0, 0, 0, 0, 0)
-"""That of a node which has not answered: it can't be told whether its clock is as due."""
+"""The reading of a node which has not answered: it can't be told whether its clock is as due."""
 
 
 def reading_of(
@@ -397,10 +393,16 @@ def _strobe(selector: str, beyond: bool) -> Variant:
 
 
 def _variant(selector: str, skew: Callable[[Moment], Skew], action: Callable[..., SetClocks | Strobe]) -> Variant:
+    return skewed(lambda moment: select(selector, moment.view, (), moment.entropy), skew, action)
+
+
+def skewed(
+    choose: Callable[[Moment], Choice], skew: Callable[[Moment], Skew], action: Callable[..., SetClocks | Strobe]
+) -> Variant:
     """Each target has a skew of its own; busy nodes are hit as well: a clock goes wrong whatever the process does."""
 
     def plan(moment: Moment) -> FaultPlan:
-        choice = select(selector, moment.view, (), moment.entropy)
+        choice = choose(moment)
         if not choice.targets:
             return FaultPlan(None, choice.evidence, choice.roles)
         skews = tuple((name, skew(moment)) for name in choice.targets)

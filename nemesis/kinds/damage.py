@@ -6,18 +6,18 @@ Its process is killed first, and started again at the end of the fault.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from random import Random
 from typing import Any, ClassVar
 
-from harness.errors import HarnessError
 from harness.ports.machines import ProcessState
 from harness.protocols import Damage as Place
-from harness.protocols import DamageKind, Disks
-from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Variant
-from nemesis.observe import DatabaseObserver, Sight
+from harness.protocols import DamageKind
+from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Variant, disks
+from nemesis.observe import DatabaseObserver, Sight, names
 from nemesis.operator import Duty, duty_of, ends, lacking, replace_lost, spareable
 from nemesis.targets import find_leader
-from nemesis.view import names
 
 DAMAGED = "disk damaged"
 START_S = 5.0
@@ -95,10 +95,10 @@ class DamagedDisks:
         hit = self._hits[instance] = _Hit(action.node, action.duty, known)
         await self._database.kill(action.node)
         if isinstance(action, WipeDisk):
-            await self._disks.wipe(action.node)
+            await disks(self._database).wipe(action.node)
             hit.evidence = {"wiped": action.node}
         else:
-            done = await self._disks.damage(action.node, action.kind, action.seed)
+            done = await disks(self._database).damage(action.node, action.kind, action.seed)
             if done is not None:
                 hit.place, hit.shows = done[0], done[1].partition(" became ")[2]
                 hit.evidence = {"file": hit.place.path, "at": hit.place.at, "read": done[1]}
@@ -109,7 +109,7 @@ class DamagedDisks:
             return Sight(False, {"reason": f"{hit.node} runs"})
         if hit.evidence is None:
             return Sight(False, {"reason": "nothing there could be damaged so"})
-        shows = await self._disks.read_back(hit.node, hit.place)
+        shows = await disks(self._database).read_back(hit.node, hit.place)
         return Sight(shows == hit.shows, {**hit.evidence, "shows": shows})
 
     async def undo(self, instance: int) -> None:
@@ -117,7 +117,7 @@ class DamagedDisks:
         hit = self._hits[instance]
         await self._database.start(hit.node)
         if await ends(self._observer, hit.node, START_S):
-            await self._disks.wipe(hit.node)
+            await disks(self._database).wipe(hit.node)
             await self._database.start(hit.node)
         await replace_lost(self._observer, hit.duty, REPAIR_S)
         self._claims.release(hit.node)
@@ -137,12 +137,6 @@ class DamagedDisks:
     def forget(self, instance: int) -> None:
         self._healed.pop(instance, None)
 
-    @property
-    def _disks(self) -> Disks:
-        if not isinstance(self._database, Disks):
-            raise HarnessError(f"{self._database.name} has no disks that can be hurt")
-        return self._database
-
 
 def _node(moment: Moment, whom: str) -> str | None:
     """A node whose loss can be repaired while nobody else is down."""
@@ -155,30 +149,23 @@ def _node(moment: Moment, whom: str) -> str | None:
     return None if leader is None else leader.node
 
 
-def _needs(whom: str) -> frozenset[str]:
-    return frozenset({REPLACEABLE_MASTERS if whom == "master" else REPLACEABLE_VOTERS})
-
-
-def _damage(kind: DamageKind, whom: str) -> Variant:
+def _variant(whom: str, act: Callable[[str, Duty, Random], DamageDisk | WipeDisk]) -> Variant:
     def plan(moment: Moment) -> FaultPlan:
         node = _node(moment, whom)
         if node is None:
             return FaultPlan(None, {"reason": "no node can be spared"})
-        return FaultPlan(DamageDisk(node, kind, duty_of(moment.view, node), moment.entropy.getrandbits(53)))
+        return FaultPlan(act(node, duty_of(moment.view, node), moment.entropy))
 
-    return Variant(plan, _needs(whom), least_nodes=3)
+    needs = REPLACEABLE_MASTERS if whom == "master" else REPLACEABLE_VOTERS
+    return Variant(plan, frozenset({needs}), least_nodes=3)
+
+
+def _damage(whom: str, kind: DamageKind) -> Variant:
+    return _variant(whom, lambda node, duty, entropy: DamageDisk(node, kind, duty, entropy.getrandbits(53)))
 
 
 def _wipe(whom: str) -> Variant:
-    def plan(moment: Moment) -> FaultPlan:
-        node = _node(moment, whom)
-        return FaultPlan(None, {"reason": "no node can be spared"}) if node is None else _wiped(moment, node)
-
-    return Variant(plan, _needs(whom), least_nodes=3)
-
-
-def _wiped(moment: Moment, node: str) -> FaultPlan:
-    return FaultPlan(WipeDisk(node, duty_of(moment.view, node)))
+    return _variant(whom, lambda node, duty, entropy: WipeDisk(node, duty))
 
 
 _NEEDS = frozenset({"disk", "kill", "membership", "status"})
@@ -188,7 +175,7 @@ BIT_FLIP = FaultKind(
     "kills a node and flips one bit of what its disk had synced; what it quarantines is replaced",
     "#7a1f5c",
     _NEEDS,
-    {whom: _damage("bit-flip", whom) for whom in ("leaseholder", "tserver", "master")},
+    {whom: _damage(whom, "bit-flip") for whom in ("leaseholder", "tserver", "master")},
     alone=True,
 )
 
@@ -197,7 +184,7 @@ TRUNCATE = FaultKind(
     "kills a node and cuts off a part of what its disk had synced; what it quarantines is replaced",
     "#94497a",
     _NEEDS,
-    {whom: _damage("truncate", whom) for whom in ("leaseholder", "tserver", "master")},
+    {whom: _damage(whom, "truncate") for whom in ("leaseholder", "tserver", "master")},
     alone=True,
 )
 

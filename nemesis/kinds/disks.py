@@ -6,11 +6,20 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
-from harness.errors import HarnessError
 from harness.ports.failpoints import SYNC
-from harness.protocols import Armable, Disks, DiskState
-from nemesis.concurrently import all_to_the_end
-from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Setting, Variant
+from harness.protocols import DiskState
+from nemesis.kinds.api import (
+    Claims,
+    Family,
+    FaultKind,
+    FaultPlan,
+    Moment,
+    Setting,
+    Variant,
+    all_to_the_end,
+    armable,
+    disks,
+)
 from nemesis.observe import DatabaseObserver, Sight
 from nemesis.targets import STATUS_SELECTORS, select
 
@@ -86,32 +95,21 @@ class DiskTroubles:
 
     async def _trouble(self, action: TroubleDisks, name: str) -> None:
         if action.trouble == "full":
-            await self._disks.fill_disk(name)
+            await disks(self._database).fill_disk(name)
         elif action.trouble == "hung":
-            await self._armable.arm(name, SYNC, "hang", times=0)
+            await armable(self._database).arm(name, SYNC, "hang", times=0)
         else:
-            await self._armable.arm(name, SYNC, "delay", times=0, seconds=action.seconds)
+            await armable(self._database).arm(name, SYNC, "delay", times=0, seconds=action.seconds)
 
     async def _end(self, action: TroubleDisks, name: str, left: dict[str, None]) -> None:
-        await (self._disks.free_disk(name) if action.trouble == "full" else self._armable.disarm(name, SYNC))
+        database = self._database
+        await (disks(database).free_disk(name) if action.trouble == "full" else armable(database).disarm(name, SYNC))
         self._claims.release(name)
         del left[name]
 
     async def _probe(self, names: tuple[str, ...]) -> dict[str, DiskState | None]:
-        states = await asyncio.gather(*(self._disks.probe_disk(name) for name in names))
+        states = await asyncio.gather(*(disks(self._database).probe_disk(name) for name in names))
         return dict(zip(names, states, strict=True))
-
-    @property
-    def _disks(self) -> Disks:
-        if not isinstance(self._database, Disks):
-            raise HarnessError(f"{self._database.name} has no disks that can be hurt")
-        return self._database
-
-    @property
-    def _armable(self) -> Armable:
-        if not isinstance(self._database, Armable):
-            raise HarnessError(f"{self._database.name} has no failpoints")
-        return self._database
 
 
 def _shows(action: TroubleDisks, state: DiskState) -> bool:
@@ -135,10 +133,6 @@ def _told(state: DiskState) -> str:
     return f"{state.sync_ms:.0f} ms" if state.ended else f"{state.sync_ms:.0f} ms, not ended"
 
 
-def _variants(trouble: Trouble, *selectors: str) -> dict[str, Variant]:
-    return {selector: _variant(trouble, selector) for selector in selectors}
-
-
 def _variant(trouble: Trouble, selector: str) -> Variant:
     def plan(moment: Moment) -> FaultPlan:
         choice = select(selector, moment.view, moment.busy, moment.entropy)
@@ -156,7 +150,7 @@ SLOW_DISK = FaultKind(
     "whatever a node makes durable takes longer: leaders, one, as many as every group can spare",
     "#8a6d3b",
     _ARMED,
-    _variants("slow", *_WHOM),
+    {whom: _variant("slow", whom) for whom in _WHOM},
     {"seconds": Setting(0.2, 0.05, 10.0, "seconds by which each durable write takes longer")},
 )
 
@@ -165,7 +159,7 @@ HUNG_DISK = FaultKind(
     "nothing that a node makes durable ends: leaders, one, as many as every group can spare",
     "#6d4c2f",
     _ARMED,
-    _variants("hung", *_WHOM),
+    {whom: _variant("hung", whom) for whom in _WHOM},
 )
 
 FULL_DISK = FaultKind(
@@ -173,7 +167,7 @@ FULL_DISK = FaultKind(
     "no room on the data volume: leaders, one, as many as every group can spare",
     "#b08d57",
     frozenset({"disk", "full-disk"}),
-    _variants("full", *_WHOM),
+    {whom: _variant("full", whom) for whom in _WHOM},
 )
 
 FAMILY = Family(DiskTroubles, (SLOW_DISK, HUNG_DISK, FULL_DISK))

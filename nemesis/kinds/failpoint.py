@@ -17,7 +17,7 @@ from harness.errors import HarnessError
 from harness.ports.failpoints import Action, Failpoint
 from harness.ports.machines import ProcessState
 from harness.protocols import Armable, Database, Node
-from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Names, Setting, Variant
+from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Names, Setting, Variant, armable
 from nemesis.observe import DatabaseObserver, Sight
 
 ARMED = "a failpoint is armed"
@@ -25,7 +25,7 @@ FRESH_NS = 5_000_000_000
 """A walk is going on if a point has acted within this time."""
 
 HAND = 5
-"""So many points are armed at a time of those that the node passes, and of the others; the first one passed acts."""
+"""How many points are armed at a time of those that the node passes, and of the others; the first one passed acts."""
 
 LOOK_S = 0.05
 PAUSE_S = 0.3
@@ -91,9 +91,7 @@ class FailpointWalks:
         return frozenset(self._walks)
 
     async def carry_out(self, instance: int, action: WalkFailpoints) -> None:
-        database = self._database
-        if not isinstance(database, Armable):
-            raise HarnessError(f"{database.name} has no failpoints")
+        database = armable(self._database)
         entropy = Random(action.seed)
         if not self._points:
             chosen = [point for point in database.failpoints if not action.points or point.name in action.points]
@@ -174,7 +172,7 @@ class FailpointWalks:
         return Sight(False)
 
     def _next_points(self, role: str, passed: frozenset[str], among: bool) -> list[str]:
-        """Those of a node of this role, among what was passed lately or not, that were armed the longest time ago."""
+        """Points of a node of this role, among what was passed lately or not, that were armed the longest time ago."""
         hand = [point for point in self._points_of(role) if (point.name in passed) is among][:HAND]
         for point in hand:
             self._points.remove(point)

@@ -15,12 +15,10 @@ from typing import Any, ClassVar, Final
 from harness.errors import HarnessError
 from harness.ports.api import node_of
 from harness.protocols import Database, Transferable
-from nemesis.concurrently import all_to_the_end
 from nemesis.faults import Move, MoveLeaders
-from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Names, Variant
-from nemesis.observe import DatabaseObserver, Sight
+from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Names, Variant, all_to_the_end
+from nemesis.observe import MASTER, TSERVER, DatabaseObserver, Leader, Sight, View, names
 from nemesis.targets import describe
-from nemesis.view import MASTER, TSERVER, Leader, View, names
 
 CALL_S = 2.0
 """How long a leader may take to hand over: an election, and a round trip to the voter before it."""

@@ -16,13 +16,12 @@ from harness.ports.machines import Impairment, ProbeFlow
 from harness.protocols import PacketShaping
 from nemesis.grudges import Link
 from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Variant
-from nemesis.observe import DatabaseObserver, Sight
+from nemesis.observe import DatabaseObserver, Sight, names
 from nemesis.targets import STATUS_SELECTORS, select
-from nemesis.view import names
 
 LINKS_PROBED = 4
 DATAGRAMS, DATAGRAM_BYTES, DATAGRAMS_OVER_S = 200, 250, 0.25
-"""Twice as fast as the highest rate that a link is limited to, and so many that chance seldom makes a share look half
+"""Twice as fast as the highest rate that a link is limited to, and enough that chance seldom makes a share look half
 as large as it is: where 15 % are lost beside 3 % anyway, one look of forty misses it (of 50 datagrams one of three)."""
 
 SILENT = 0.9

@@ -8,9 +8,8 @@ from harness.ports.machines import CLIENTS
 from nemesis.faults import NetworkPartition
 from nemesis.grudges import Grudge, Link, between, bridge, grudge, halves, isolate, majorities_ring, one_way, split
 from nemesis.kinds.api import NAMED, Claims, Family, FaultKind, FaultPlan, Moment, Variant
-from nemesis.observe import DatabaseObserver, Sight
+from nemesis.observe import DatabaseObserver, Sight, names
 from nemesis.targets import STATUS_SELECTORS, Choice, select
-from nemesis.view import names
 
 
 class Cuts:

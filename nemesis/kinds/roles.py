@@ -13,10 +13,10 @@ from typing import Final
 from harness.ports.machines import CLIENTS, Skew
 from nemesis.faults import Kill, NetworkPartition, Pause, SetClocks
 from nemesis.grudges import Grudge, between, grudge, isolate, shuffle
-from nemesis.kinds.api import FaultKind, FaultPlan, Moment, Setting, Variant
-from nemesis.kinds.clocks import offset_ns
+from nemesis.kinds.api import FaultKind, FaultPlan, Moment, Variant
+from nemesis.kinds.clocks import TIMES_BEYOND, offset_ns, skewed
+from nemesis.observe import MASTER, TSERVER, View, names
 from nemesis.targets import Choice, select
-from nemesis.view import MASTER, TSERVER, View, names
 
 STATUS: Final = frozenset({"status"})
 
@@ -153,18 +153,8 @@ NONE: Final = frozenset[str]()
 
 
 def _wrong(targets: Select, beyond: bool) -> Variant:
-    def plan(moment: Moment) -> FaultPlan:
-        choice = targets(moment, ())
-        if not choice.targets:
-            return FaultPlan(None, choice.evidence, choice.roles)
-        skews = tuple((name, Skew(offset_ns(moment, beyond))) for name in choice.targets)
-        evidence = {**choice.evidence, "bound_s": moment.view.max_clock_offset_ns / 1e9}
-        return FaultPlan(SetClocks(skews), evidence, choice.roles)
+    return skewed(lambda moment: targets(moment, ()), lambda moment: Skew(offset_ns(moment, beyond)), SetClocks)
 
-    return Variant(plan)
-
-
-TIMES_BEYOND: Final = Setting(8.0, 1.1, 1e6, "how many times the declared maximum offset `beyond` goes at most")
 
 KINDS: Final = (
     FaultKind(

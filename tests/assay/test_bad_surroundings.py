@@ -16,7 +16,7 @@ import pytest
 from command_line import VALID, Answer, assay
 
 import checkers
-from assay import import_command, pack_command
+from assay import history_commands, pack_command
 from checkers.engines import session
 from checkers.engines.spark import SparkEngine
 from checkers.importers import jepsen
@@ -140,14 +140,14 @@ def test_a_history_that_fails_while_it_is_copied_is_not_called_unwritable(
     write_history(register_batches(RegisterShape(100)), path)
     source = open_source(path)
     broken = SimpleNamespace(path=path, cut_short=None, independent=False, saved=source.saved, batches=batches)
-    monkeypatch.setattr(import_command, "open_source", lambda *_: broken)
+    monkeypatch.setattr(history_commands, "open_source", lambda *_: broken)
     with pytest.raises(UserError, match=r"h\.parquet can't be read: .*Input/output error"):
-        list(import_command.import_history(path, copy, "auto"))
+        list(history_commands.import_history(path, copy, "auto"))
     assert [each.name for each in tmp_path.iterdir()] == ["h.parquet"]
 
 
 @pytest.mark.parametrize(
-    ("place", "said", "told"),
+    ("place", "said", "complaint"),
     [
         ("hdfs://name:8020/h", "Unable to load libjvm: libjvm.so: cannot open shared object file", "libhdfs, which is"),
         ("hdfs://name:8020/h", "Unable to load libhdfs: libhdfs.so: cannot open it\n(and more)", "libhdfs, which is"),
@@ -156,7 +156,7 @@ def test_a_history_that_fails_while_it_is_copied_is_not_called_unwritable(
     ],
 )
 def test_an_address_without_its_connector(
-    place: str, said: str, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    place: str, said: str, complaint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(root: str) -> None:
         raise OSError(said)
@@ -165,7 +165,7 @@ def test_an_address_without_its_connector(
     monkeypatch.setattr(address, "fs", lacking)
     for engine in ("local", "spark"):
         answer = assay(capsys, "check", place, "--model", "register", "--engine", engine)
-        assert (answer.code, answer.out) == (254, "") and told in answer.complaint
+        assert (answer.code, answer.out) == (254, "") and complaint in answer.complaint
 
 
 def test_addresses_come_from_the_command_line_as_they_were_typed(
@@ -206,10 +206,10 @@ def test_an_archive_s_place_is_looked_at_before_anything_is_compiled(
     monkeypatch.setattr(pack_command, "compile_all", lambda processes: pytest.fail("it was too late"))
     taken = tmp_path / "taken"
     taken.write_text("")
-    for words, told in (
+    for words, complaint in (
         ((taken,), "is there already; --overwrite replaces it"),
         ((tmp_path, "--overwrite"), "is a directory"),
         ((tmp_path / "nowhere" / "archive",), "There is no directory"),
     ):
         answer = assay(capsys, "pack", "--to", *words)
-        assert (answer.code, answer.out) == (254, "") and told in answer.complaint
+        assert (answer.code, answer.out) == (254, "") and complaint in answer.complaint

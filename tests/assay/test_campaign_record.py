@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from assay import campaign
-from assay.campaign_record import CampaignOutcome, CampaignRecord, outcome_of, seen_by
+from assay.campaign import CampaignOutcome, CampaignRecord, outcome_of, seen_by
 from assay.options import RunOptions
 from assay.seeds import SeedResult
 from cluster.flaws import FLAWS

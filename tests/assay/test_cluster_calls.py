@@ -104,7 +104,7 @@ def test_every_call_is_made_by_hand(programs: Programs, capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "refusal"),
     [
         (("CreateTable", "name="), "refused (invalid): a table needs a name"),
         (("CreateTable", "name=a", "columns=k:paper"), "refused (invalid): the column 'k' has the type 'paper'"),
@@ -117,12 +117,12 @@ def test_every_call_is_made_by_hand(programs: Programs, capsys: pytest.CaptureFi
     ],
 )
 def test_what_cannot_be_is_refused_with_its_kind_and_reason(
-    programs: Programs, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], told: str
+    programs: Programs, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], refusal: str
 ) -> None:
     operator = Operator(programs.store, capsys)
     operator.until(lambda: operator.ask("ListTables")[0] == 0)
     code, text = operator.ask(*words)
-    assert code == 1 and told in text and text.count("\n") == 1, text
+    assert code == 1 and refusal in text and text.count("\n") == 1, text
     assert operator.told("ListTables") == []
 
 

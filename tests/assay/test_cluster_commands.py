@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from assay.cli import invoke
-from assay.cluster_call import CALLS, columns, prepared, steps
+from assay.cluster_command import CALLS, columns, prepared, steps
 from cluster.health.check import ClusterReport, Problem
 from cluster.store.schema import AddColumn, Column, DropColumn, RenameColumn
 from cluster.wire.messages import CatalogRequest

@@ -17,8 +17,7 @@ from assay.options import RunOptions
 from checkers.api import check
 from checkers.models import MODELS, ModelInfo
 from cluster.deploy import adapter
-from nemesis.registry import NEMESES, NemesisInfo, PlotStyle
-from nemesis.scripts import SCRIPTS
+from nemesis.registry import NEMESES, SCRIPTS
 from workloads.registry import WORKLOADS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,10 +72,8 @@ def test_the_workload_makes_a_valid_run(example: Any, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("example", ["crash_new_leader"], indirect=True)
 def test_the_nemesis_reaches_its_core(example: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    info = example.INFO
-    monkeypatch.setitem(SCRIPTS, "crash-new-leader", info)
-    known = NemesisInfo("crash-new-leader", info.description, info.needs, PlotStyle(info.color))
-    monkeypatch.setitem(NEMESES, "crash-new-leader", known)
+    for table in (SCRIPTS, NEMESES):
+        monkeypatch.setitem(table, "crash-new-leader", example.INFO)
     result = try_seed(RunOptions("register", nemesis=("crash-new-leader",), time_limit=20, seed=1))
     assert result.overall == "valid", result.reasons
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from assay.faults_here import docker_faults
+from assay.doctor_command import docker_faults
 from harness.env.docker.environment import NodeAbilities
 from harness.env.doctor import ABILITIES, EngineFacts, MachineFacts
 from nemesis.registry import NEMESES

@@ -136,15 +136,18 @@ ALONE = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 @ALONE
 @given(
-    found=texts(), model=st.sampled_from(sorted(MODELS)), told=st.booleans(), suffix=st.sampled_from(("", ".edn", ".x"))
+    found=texts(),
+    model=st.sampled_from(sorted(MODELS)),
+    stated=st.booleans(),
+    suffix=st.sampled_from(("", ".edn", ".x")),
 )
 def test_no_text_makes_a_traceback(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], found: tuple[str, bytes], model: str, told: bool, suffix: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], found: tuple[str, bytes], model: str, stated: bool, suffix: str
 ) -> None:
     format, text = found
     path = tmp_path / f"history{suffix}"
     path.write_bytes(text)
-    assert judged(capsys, path, model, *(("--format", format) if told else ())) in (0, 1, 2, 254)
+    assert judged(capsys, path, model, *(("--format", format) if stated else ())) in (0, 1, 2, 254)
 
 
 @ALONE

@@ -42,7 +42,7 @@ def test_a_teardown_that_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_clock_that_will_not_move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def skew_clock(*told: object) -> None:
+    async def skew_clock(*arguments: object) -> None:
         """The hand is turned, and the clock stays."""
 
     monkeypatch.setattr(SimEnvironment, "skew_clock", skew_clock)

@@ -10,7 +10,7 @@ from assay.options import RunOptions
 from assay.seeds import Keep, run_seed
 
 
-def told(run: Path, words: str) -> int:
+def lines_that_say(run: Path, words: str) -> int:
     """How many lines of the nodes' logs say so."""
     return sum(path.read_text().count(words) for path in run.glob("nodes/*/node.log"))
 
@@ -23,8 +23,8 @@ def test_replicas_that_are_dead_for_two_seconds_move_and_no_client_notices(seed:
     result = run_seed(options, Keep.ALL)
     assert result.overall == "valid", f"{options.command()}: {result.reasons}"
     assert result.run is not None
-    assert told(result.run, "for 2000 ms: evicted") >= 2
-    assert told(result.run, "buried tablet") >= 2
+    assert lines_that_say(result.run, "for 2000 ms: evicted") >= 2
+    assert lines_that_say(result.run, "buried tablet") >= 2
 
 
 @pytest.mark.parametrize("seed", [51, 185])

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from command_line import assay
 
-from assay import compose, seeds, seeds_command
+from assay import compose, seeds
 from assay.options import RunOptions
 from assay.seeds import Keep, SeedResult, exit_code, parse_seeds, run_all, worst
 from harness.errors import HarnessError, UserError
@@ -180,7 +180,7 @@ def test_a_command_of_very_many_seeds_begins_with_the_first(
         return options
 
     monkeypatch.setattr(seeds, "run_seed", refused_at_three)
-    monkeypatch.setattr(seeds_command, "validate", counted)
+    monkeypatch.setattr(seeds, "validate", counted)
     answer = assay(capsys, "run", "register", "--seeds", "1..99999999", "--store", tmp_path)
     assert answer.code == 254 and answer.out.splitlines()[2].startswith("UNKNOWN: 2 of 99999999 seeds: 2 valid")
     assert checked == [1]
@@ -217,8 +217,8 @@ def test_what_a_run_has_refuted_that_was_stopped_is_kept(
     """In containers a run ends in peace when the user stops it, and is judged; it was thrown away whatever it found."""
     make = compose.carry_out
 
-    def stopped(*told: Any) -> compose.Finished:
-        finished = make(*told)
+    def stopped(*arguments: Any) -> compose.Finished:
+        finished = make(*arguments)
         return replace(finished, outcome=replace(finished.outcome, interrupted=True))
 
     if refuted:

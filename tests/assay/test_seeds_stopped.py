@@ -48,7 +48,7 @@ IDLE_S = 3.0
 
 
 def spinning(store: Path, count: int) -> list[int]:
-    """The processes that spin, once there are so many."""
+    """The processes that spin, once there are that many."""
     until = time.monotonic() + BEGINS_S
     while time.monotonic() < until:
         found = [int(path.name.removeprefix("spins-")) for path in store.glob("spins-*")]

@@ -93,7 +93,7 @@ def test_a_run_of_seeds_loads_no_pandas(tmp_path: Path) -> None:
 
 LOADS = """
 import gc
-from assay.loading import loading
+from assay.processes import loading
 for for_good, enabled in ((False, True), (True, True), (True, False)):
     gc.unfreeze()
     (gc.enable if enabled else gc.disable)()
@@ -109,7 +109,7 @@ def test_nothing_is_collected_while_modules_are_loaded_and_all_is_as_before_afte
 
 
 def test_a_process_that_judges_is_forked_only_where_no_thread_may_hold_a_lock() -> None:
-    asked = "from assay.judge_process import _may_fork\nimport sys, threading\n"
+    asked = "from assay.processes import _may_fork\nimport sys, threading\n"
     alone = run(asked + "sys.exit(_may_fork() is not (sys.platform == 'linux'))")
     busy = "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
     assert alone.returncode == 0 and run(asked + busy + "sys.exit(_may_fork())").returncode == 0
@@ -117,10 +117,10 @@ def test_a_process_that_judges_is_forked_only_where_no_thread_may_hold_a_lock() 
 
 LEFT = """
 import multiprocessing, sys
-from assay import judge_process
-judge_process._load = lambda: __import__("time").sleep(60)
+from assay import processes
+processes._load = lambda: __import__("time").sleep(60)
 try:
-    with judge_process.judge_process():
+    with processes.judge_process():
         (child,) = multiprocessing.active_children()
         raise KeyError
 except KeyError:
@@ -136,8 +136,8 @@ RUN_LOADS = """
 import sys
 import assay.compose, assay.run_command
 print(*sys.modules)
-from assay import judge_process
-judge_process._load()
+from assay import processes
+processes._load()
 print(*sys.modules)
 """
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from assay.compose import swarmed
+from assay.compose import draw_cluster, draw_faults, swarmed
 from assay.options import RunOptions, validate
-from assay.swarm import draw_cluster, draw_faults
 from nemesis.asked import parse, parse_all
 from nemesis.packages import cost_s
-from nemesis.quorum import LEADERLESS
 from nemesis.registry import AIMED, KINDS, NEMESES
+from nemesis.scripts.quorum import LEADERLESS
 
 VARIANTS = [variant for kind in KINDS.values() for variant in kind.variants.values()]
 NEEDED = (*(info.needs | info.suits for info in NEMESES.values()), *(variant.needs for variant in VARIANTS))

@@ -9,7 +9,7 @@ import pytest
 from command_line import assay
 
 from assay.options import RunOptions, validate
-from assay.worlds import WORLD_KEYS, draw_world, parse_world, told_knobs
+from assay.worlds import WORLD_KEYS, draw_world, given_knobs, parse_world
 from cluster.knobs import Knobs
 from harness.errors import UserError
 from harness.history.rundir import open_run
@@ -88,9 +88,9 @@ def test_mistakes_get_one_sentence(capsys: pytest.CaptureFixture[str], tmp_path:
 
 def test_real_machines_can_be_told_the_cluster_s_knobs_only() -> None:
     validate(RunOptions("register", on="docker", world="tablet-lease-ms=1000"))
-    assert told_knobs("tablet-lease-ms=1000,max-batch-entries=3") == Knobs(tablet_lease_ms=1000, max_batch_entries=3)
-    assert told_knobs("") == Knobs()
-    assert told_knobs("retained-entries=0,quiesce-after-ms=0") == Knobs(retained_entries=0, quiesce_after_ms=0)
+    assert given_knobs("tablet-lease-ms=1000,max-batch-entries=3") == Knobs(tablet_lease_ms=1000, max_batch_entries=3)
+    assert given_knobs("") == Knobs()
+    assert given_knobs("retained-entries=0,quiesce-after-ms=0") == Knobs(retained_entries=0, quiesce_after_ms=0)
     for text in ("loss=0.1", "severity=mild", "tablet-lease-ms=1000,wall=none"):
         with pytest.raises(UserError, match="is the simulator's"):
             validate(RunOptions("register", on="docker", world=text))

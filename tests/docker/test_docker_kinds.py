@@ -14,9 +14,8 @@ import pytest
 
 from harness.history.ops import Op
 from nemesis.nemesis import FaultNemesis, Patience
-from nemesis.quorum import LEADERLESS
-from nemesis.registry import KINDS
-from nemesis.scripts import SCRIPTS
+from nemesis.registry import KINDS, SCRIPTS
+from nemesis.scripts.quorum import LEADERLESS
 from tests.docker.shared_cluster import Cluster
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker")]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nemesis.quorum import LEADERLESS
-from nemesis.scripts import SCRIPTS
+from nemesis.registry import SCRIPTS
+from nemesis.scripts.quorum import LEADERLESS
 from tests.docker.shared_cluster import Cluster
 from tests.docker.test_docker_kinds import comes_to_its_core_and_heals
 from workloads.api import resolve_options

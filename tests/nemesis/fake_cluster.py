@@ -21,7 +21,7 @@ NODES = tuple(Node(f"m{i}", "master", f"z{i}") for i in (1, 2, 3)) + tuple(
     Node(f"t{i}", "tserver", f"z{(i - 1) % 3 + 1}") for i in (1, 2, 3, 4)
 )
 TURNS = 10
-"""In so many turns of the loop everybody has done what needs no time."""
+"""The turns of the loop in which everybody has done what needs no time."""
 
 PACKETS = frozenset(needs for needs, _ in DRAWS.values())
 GROUPS = {"catalog": ("m1", "m2", "m3"), "tablet": ("t1", "t2", "t3")}

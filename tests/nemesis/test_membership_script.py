@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection
 from random import Random
 from typing import Any
@@ -11,11 +10,11 @@ import pytest
 from fake_cluster import NODES, FakeEnvironment
 
 from harness.protocols import GroupStatus, NodeStatus
-from nemesis import membership
 from nemesis.faults import Change, Hold, Restart
-from nemesis.membership import ELECTIONS, PATIENT_S, Members, promoted, stands
-from nemesis.scene import Scene
-from nemesis.view import Leader, View
+from nemesis.observe import Leader, View
+from nemesis.scripts import membership
+from nemesis.scripts.membership import ELECTIONS, PATIENT_S, Members, promoted, stands
+from nemesis.scripts.scene import Scene
 
 GROUP, VOTERS = "tablet", ("t1", "t2", "t3")
 LEADER = Leader("t1", GROUP, 4, True, 100, 100, VOTERS)
@@ -23,7 +22,7 @@ NOW = Members(LEADER, VOTERS, ("t4",), (4, 90))
 
 
 class SlowLinks:
-    """A group whose learner `t4` gets so many entries a second, until it has `most` of its leader's 100; it is promoted
+    """A group whose learner `t4` gets `rate` entries a second, until it has `most` of its leader's 100; it is promoted
     when that is asked once it has them all. Stage and observer in one."""
 
     def __init__(self, rate: int, most: int = 100) -> None:
@@ -60,21 +59,21 @@ def scene_of(links: SlowLinks) -> Scene:
     [(100, 100, 1, True), (6, 100, 2, True), (0, 100, 1, False), (6, 90, 1, False), (2, 100, 1, False)],
     ids=["it has all", "it comes nearer", "it gets nothing", "it gets no further", "it takes too long"],
 )
-def test_a_learner_is_promoted_for_as_long_as_it_comes_nearer(rate: int, most: int, asked: int, votes: bool) -> None:
+async def test_a_learner_is_promoted_for_as_long_as_it_comes_nearer(
+    rate: int, most: int, asked: int, votes: bool
+) -> None:
     """Seed 50 of `register`: a request lasts 8 s, a learner that got 20 entries a second took twice as long, and was
     removed each time."""
-
-    async def scenario() -> None:
-        links = SlowLinks(rate, most)
-        await links.environment.clock.sleep(1.0)
-        assert await promoted(scene_of(links), NOW, "t4") is votes
-        assert links.actions == asked * [Change("t1", GROUP, "promote", "t4", (4, 90), PATIENT_S)]
-
-    asyncio.run(scenario())
+    links = SlowLinks(rate, most)
+    await links.environment.clock.sleep(1.0)
+    assert await promoted(scene_of(links), NOW, "t4") is votes
+    assert links.actions == asked * [Change("t1", GROUP, "promote", "t4", (4, 90), PATIENT_S)]
 
 
 @pytest.mark.parametrize("split", range(ELECTIONS + 1))
-def test_a_successor_is_waited_for_again_where_votes_were_split(split: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_successor_is_waited_for_again_where_votes_were_split(
+    split: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Seed 50 of `register`: two stood at once, the third voter was held with its vote for one of them, and nobody
     could be elected for as long as the script waited."""
     links, elections = SlowLinks(0), iter([None] * split + [("t3", 5)])
@@ -84,10 +83,7 @@ def test_a_successor_is_waited_for_again_where_votes_were_split(split: int, monk
 
     monkeypatch.setattr(membership, "candidate", candidate)
 
-    async def scenario() -> None:
-        found = await stands(scene_of(links), LEADER)
-        held, let_go = Hold(("t2", "t3"), "before_vote", GROUP), Restart(("t2", "t3"))
-        assert found == ("t3" if split < ELECTIONS else None)
-        assert links.actions == split * [held, let_go] + (split < ELECTIONS) * [held]
-
-    asyncio.run(scenario())
+    found = await stands(scene_of(links), LEADER)
+    held, let_go = Hold(("t2", "t3"), "before_vote", GROUP), Restart(("t2", "t3"))
+    assert found == ("t3" if split < ELECTIONS else None)
+    assert links.actions == split * [held, let_go] + (split < ELECTIONS) * [held]

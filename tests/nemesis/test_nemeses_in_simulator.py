@@ -22,8 +22,8 @@ from harness.run.life_cycle import run
 from harness.run.spec import Silent, Test
 from harness.verdict.facts import load_faults, load_summary
 from nemesis.packages import NemesisOptions, package
-from nemesis.quorum import LEADERLESS
 from nemesis.registry import NEMESES
+from nemesis.scripts.quorum import LEADERLESS
 from workloads.api import resolve_options
 from workloads.registry import WORKLOADS
 

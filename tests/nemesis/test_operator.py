@@ -13,9 +13,8 @@ from harness.env.sim import SimEnvironment
 from harness.ports.sim.link import LinkOptions
 from harness.ports.sim.world import World
 from harness.protocols import GroupStatus, Node, NodeStatus
-from nemesis.observe import DatabaseObserver
+from nemesis.observe import DatabaseObserver, View
 from nemesis.operator import Duty, duty_of, lacking, missing_change, replace_lost, spareable, unlike
-from nemesis.view import View
 
 USUAL = Knobs()
 

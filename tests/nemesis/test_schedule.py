@@ -16,11 +16,9 @@ from harness.generators import time_limit
 from harness.generators.core import Context, Generator, Pending
 from harness.generators.simulate import simulate
 from harness.history.ops import Op, OpType
-from nemesis.cycles import Timed, plan_cycle
 from nemesis.packages import MISSING, NemesisOptions, package
-from nemesis.registry import NEMESES
-from nemesis.schedule import Schedule, Steps
-from nemesis.scripts import SCRIPTS
+from nemesis.registry import NEMESES, SCRIPTS
+from nemesis.schedule import Schedule, Steps, Timed, plan_cycle
 
 SECOND_NS = 1_000_000_000
 OFFERED = sorted(name for name, info in NEMESES.items() if info.needs.isdisjoint(MISSING))
@@ -33,7 +31,7 @@ def slow(op: Op, number: int) -> tuple[int, OpType]:
 
 
 def steps(kinds: list[str], seed: int, limit_s: float, interval_s: float = 5.0) -> list[Op]:
-    """The invocations of a run of so many seconds."""
+    """The invocations of a run of `limit_s` seconds."""
     options = NemesisOptions(interval_s, time_limit_s=limit_s)
     made = package(kinds, FakeDatabase(), FakeEnvironment(), options, Random(seed))
     events = simulate(time_limit(limit_s, made.generator), nemesis=True, latency=slow)
@@ -45,7 +43,7 @@ def steps(kinds: list[str], seed: int, limit_s: float, interval_s: float = 5.0) 
 def test_every_kind_begins_and_ends_within_the_first_twenty_seconds(
     kinds: list[str], seed: int, limit_s: float
 ) -> None:
-    """But for a script that is alone, and here never reaches its core."""
+    """Nothing joins a script that is alone, and here never reaches its core."""
     ended = {op.value["fault"] for op in steps(kinds, seed, limit_s) if op.value["step"] == "end"}
     early = [op for op in steps(kinds, seed, 20.0) if op.value["step"] == "begin"]
     assert {op.value["fault"] for op in early} == set(kinds)
@@ -89,8 +87,8 @@ def test_a_list_gives_every_other_cycle_to_what_was_seen_for_too_short_a_time() 
 
 
 def unseen_at_first(source: Generator, kind: str, times: int) -> list[Op]:
-    """The events of a schedule whose faults are all seen for as long as they last, but for the first so many of one
-    kind, which are seen for a tenth of it."""
+    """The events of a schedule whose faults are all seen for as long as they last, but for the first `times` of
+    one kind, which are seen for a tenth of it."""
     began: dict[int, int] = {}
     missed = itertools.count()
     events: list[Op] = []

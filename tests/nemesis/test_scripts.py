@@ -16,12 +16,12 @@ from harness.ports.machines import ProcessState
 from harness.protocols import GroupStatus, NodeStatus
 from nemesis.faults import NO_CUT, PointDelay
 from nemesis.nemesis import FaultNemesis, Patience
-from nemesis.quorum import LEADERLESS
-from nemesis.scene import Scene
-from nemesis.scripts import SCRIPTS
-from nemesis.storage import FLOOD_WRITES, LEAST_WRITES
-from nemesis.successors import believes, late_acks, unaware
-from nemesis.view import Leader, View
+from nemesis.observe import Leader, View
+from nemesis.registry import SCRIPTS
+from nemesis.scripts.quorum import LEADERLESS
+from nemesis.scripts.scene import Scene
+from nemesis.scripts.storage import FLOOD_WRITES, LEAST_WRITES
+from nemesis.scripts.successors import believes, late_acks, unaware
 
 QUICK = Patience(choose_s=0.2, observe_s=0.2, recover_s=0.2, poll_s=0.05, script_s=1.0, script_poll_s=0.05)
 
@@ -53,166 +53,133 @@ class Episode:
 
 WITH_LEADERS = sorted(name for name, info in SCRIPTS.items() if LEADERLESS not in info.needs)
 WHERE_CLIENTS_WRITE = ("lost-answer", "power-cut", "snapshot-race", "unheard-commit", "late-acks", "deposed-leader")
-"""Those of them that take any group that clients write to."""
+"""The scripts that take any group that clients write to."""
 
 
-def test_a_log_that_takes_no_more_is_not_flooded_any_further() -> None:
+async def test_a_log_that_takes_no_more_is_not_flooded_any_further() -> None:
     """Seeds 41 and 44 of snapshot-race: thousands of writes stood before what clients asked for, for seconds each."""
-
-    async def scenario() -> None:
-        episode = Episode("snapshot-race", 1)
-        await episode.step("begin")
-        for _ in range(8):
-            await episode.step("step")
-        floods = [int(call.split()[2]) for call in episode.database.calls if call.startswith("flood")]
-        assert floods[:2] == [1, FLOOD_WRITES] and set(floods[2:]) == {LEAST_WRITES}, "this fake's logs never grow"
-        await episode.step("end")
-
-    asyncio.run(scenario())
+    episode = Episode("snapshot-race", 1)
+    await episode.step("begin")
+    for _ in range(8):
+        await episode.step("step")
+    floods = [int(call.split()[2]) for call in episode.database.calls if call.startswith("flood")]
+    assert floods[:2] == [1, FLOOD_WRITES] and set(floods[2:]) == {LEAST_WRITES}, "this fake's logs never grow"
+    await episode.step("end")
 
 
 @pytest.mark.parametrize("wide", [False, True], ids=["three", "five"])
 @pytest.mark.parametrize("script", WITH_LEADERS)
 @pytest.mark.parametrize("seed", range(5))
-def test_only_the_core_of_a_script_is_observed_and_it_heals(script: str, seed: int, wide: bool) -> None:
-    async def scenario() -> None:
-        episode = Episode(script, seed, wide)
-        steps = [await episode.step("begin")] + [await episode.step("step") for _ in range(12)]
-        assert len({report["action"] for report in steps}) > 2
-        assert all(report["observed"] is (True if report["core"] else None) for report in steps)
-        ended = await episode.step("end")
-        assert ended["observed"] is True
-        assert episode.is_whole()
-
-    asyncio.run(scenario())
+async def test_only_the_core_of_a_script_is_observed_and_it_heals(script: str, seed: int, wide: bool) -> None:
+    episode = Episode(script, seed, wide)
+    steps = [await episode.step("begin")] + [await episode.step("step") for _ in range(12)]
+    assert len({report["action"] for report in steps}) > 2
+    assert all(report["observed"] is (True if report["core"] else None) for report in steps)
+    ended = await episode.step("end")
+    assert ended["observed"] is True
+    assert episode.is_whole()
 
 
 @pytest.mark.parametrize("wide", [False, True], ids=["three", "five"])
 @pytest.mark.parametrize("script", WHERE_CLIENTS_WRITE)
-def test_scripts_hit_the_masters_where_clients_write_to_the_catalog(script: str, wide: bool) -> None:
+async def test_scripts_hit_the_masters_where_clients_write_to_the_catalog(script: str, wide: bool) -> None:
     """Of a workload that makes tables `lost-answer` never lost the answer to a change of them."""
-
-    async def scenario() -> None:
-        episode = Episode(script, 1, wide, frozenset({"catalog"}))
-        steps = [await episode.step("begin")] + [await episode.step("step") for _ in range(12)]
-        hit = {name for report in steps for name in report["targets"]}
-        assert hit and hit <= set(episode.groups["catalog"])
-        assert (await episode.step("end"))["observed"] is True and episode.is_whole()
-
-    asyncio.run(scenario())
+    episode = Episode(script, 1, wide, frozenset({"catalog"}))
+    steps = [await episode.step("begin")] + [await episode.step("step") for _ in range(12)]
+    hit = {name for report in steps for name in report["targets"]}
+    assert hit and hit <= set(episode.groups["catalog"])
+    assert (await episode.step("end"))["observed"] is True and episode.is_whole()
 
 
-def test_each_new_leader_is_cut_off_in_turn() -> None:
-    async def scenario() -> None:
-        episode = Episode("new-leader-partition", 2)
-        first = await episode.step("begin")
-        reports = [first] + [await episode.step("step") for _ in range(10)]
-        cut_off = [report["targets"] for report in reports if report["targets"]]
-        assert all(len(targets) == 1 for targets in cut_off)
-        assert all(before != after for before, after in pairwise(cut_off))
-        group = next(voters for voters in GROUPS.values() if cut_off[0][0] in voters)
-        assert {targets[0] for targets in cut_off} == set(group)
-
-    asyncio.run(scenario())
+async def test_each_new_leader_is_cut_off_in_turn() -> None:
+    episode = Episode("new-leader-partition", 2)
+    first = await episode.step("begin")
+    reports = [first] + [await episode.step("step") for _ in range(10)]
+    cut_off = [report["targets"] for report in reports if report["targets"]]
+    assert all(len(targets) == 1 for targets in cut_off)
+    assert all(before != after for before, after in pairwise(cut_off))
+    group = next(voters for voters in GROUPS.values() if cut_off[0][0] in voters)
+    assert {targets[0] for targets in cut_off} == set(group)
 
 
-def test_a_script_that_waits_for_long_lets_its_episode_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_script_that_waits_for_long_lets_its_episode_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps come to an end, the script does not: it goes on where it was when it is asked again."""
+    seen = asyncio.Event()
 
-    async def scenario() -> None:
-        seen = asyncio.Event()
+    async def patient(scene: Scene) -> None:
+        await seen.wait()
+        await scene.reached(leader="t1")
 
-        async def patient(scene: Scene) -> None:
-            await seen.wait()
-            await scene.reached(leader="t1")
-
-        monkeypatch.setitem(SCRIPTS, "patient", replace(SCRIPTS["power-cut"], script=patient))
-        episode = Episode("patient", 1)
-        episode.nemesis = FaultNemesis(episode.database, episode.environment, replace(QUICK, step_s=0.01))
-        for step in ("begin", "step"):
-            waiting = await episode.step(step)
-            assert (waiting["core"], waiting["observed"], waiting.get("finished")) == (False, None, None)
-        seen.set()
-        assert (await episode.step("step"))["core"]
-        assert (await episode.step("end"))["observed"]
-
-    asyncio.run(scenario())
+    monkeypatch.setitem(SCRIPTS, "patient", replace(SCRIPTS["power-cut"], script=patient))
+    episode = Episode("patient", 1)
+    episode.nemesis = FaultNemesis(episode.database, episode.environment, replace(QUICK, step_s=0.01))
+    for step in ("begin", "step"):
+        waiting = await episode.step(step)
+        assert (waiting["core"], waiting["observed"], waiting.get("finished")) == (False, None, None)
+    seen.set()
+    assert (await episode.step("step"))["core"]
+    assert (await episode.step("end"))["observed"]
 
 
-def test_teardown_stops_a_script_in_the_middle() -> None:
-    async def scenario() -> None:
-        episode = Episode("power-cut", 1)
-        await episode.step("begin")
-        await episode.step("step")
-        await episode.nemesis.teardown()
-        assert episode.is_whole()
-        assert len(asyncio.all_tasks()) == 1
-
-    asyncio.run(scenario())
+async def test_teardown_stops_a_script_in_the_middle() -> None:
+    episode = Episode("power-cut", 1)
+    await episode.step("begin")
+    await episode.step("step")
+    await episode.nemesis.teardown()
+    assert episode.is_whole()
+    assert len(asyncio.all_tasks()) == 1
 
 
-def test_a_core_whose_cut_leaks_is_not_observed() -> None:
-    async def scenario() -> None:
-        episode = Episode("new-leader-partition", 2)
-        episode.environment.leaky = True
-        reports = [await episode.step("begin")]
-        for _ in range(8):
-            episode.database.depose("tablet")
-            episode.database.depose("catalog")
-            reports.append(await episode.step("step"))
-        cores = [report for report in reports if report["core"]]
-        assert cores
-        assert all(report["observed"] is False and report["evidence"]["leaking"] for report in cores)
-
-    asyncio.run(scenario())
+async def test_a_core_whose_cut_leaks_is_not_observed() -> None:
+    episode = Episode("new-leader-partition", 2)
+    episode.environment.leaky = True
+    reports = [await episode.step("begin")]
+    for _ in range(8):
+        episode.database.depose("tablet")
+        episode.database.depose("catalog")
+        reports.append(await episode.step("step"))
+    cores = [report for report in reports if report["core"]]
+    assert cores
+    assert all(report["observed"] is False and report["evidence"]["leaking"] for report in cores)
 
 
-def test_a_kill_at_the_core_that_misses_is_not_observed() -> None:
-    async def scenario() -> None:
-        episode = Episode("power-cut", 1)
-        episode.database.immortal = set(episode.database.states)
-        reports = [await episode.step("begin")] + [await episode.step("step") for _ in range(4)]
-        cores = [report for report in reports if report["core"]]
-        assert cores
-        assert not any(report["observed"] for report in cores)
-
-    asyncio.run(scenario())
+async def test_a_kill_at_the_core_that_misses_is_not_observed() -> None:
+    episode = Episode("power-cut", 1)
+    episode.database.immortal = set(episode.database.states)
+    reports = [await episode.step("begin")] + [await episode.step("step") for _ in range(4)]
+    cores = [report for report in reports if report["core"]]
+    assert cores
+    assert not any(report["observed"] for report in cores)
 
 
-def test_what_a_script_raises_is_told_once_and_it_is_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_a_script_raises_is_told_once_and_it_is_finished(monkeypatch: pytest.MonkeyPatch) -> None:
     async def broken(scene: Scene) -> None:
         await scene.act(NO_CUT)
         raise ValueError("a bug")
 
     monkeypatch.setitem(SCRIPTS, "power-cut", replace(SCRIPTS["power-cut"], script=broken))
 
-    async def scenario() -> None:
-        episode = Episode("power-cut", 1)
-        await episode.step("begin")
-        with pytest.raises(ValueError, match="a bug"):
-            await episode.step("step")
-        assert (await episode.step("step"))["finished"] is True
-
-    asyncio.run(scenario())
+    episode = Episode("power-cut", 1)
+    await episode.step("begin")
+    with pytest.raises(ValueError, match="a bug"):
+        await episode.step("step")
+    assert (await episode.step("step"))["finished"] is True
 
 
-def test_a_script_that_finds_no_leader_says_so() -> None:
-    async def scenario() -> None:
-        episode = Episode("power-cut", 1)
-        for name in episode.database.states:
-            episode.database.states[name] = ProcessState.PAUSED
-        begun = await episode.step("begin")
-        assert (begun["observed"], begun["finished"]) == (False, True)
-        assert (await episode.step("step"))["finished"] is True
-
-    asyncio.run(scenario())
+async def test_a_script_that_finds_no_leader_says_so() -> None:
+    episode = Episode("power-cut", 1)
+    for name in episode.database.states:
+        episode.database.states[name] = ProcessState.PAUSED
+    begun = await episode.step("begin")
+    assert (begun["observed"], begun["finished"]) == (False, True)
+    assert (await episode.step("step"))["finished"] is True
 
 
 @pytest.mark.parametrize(
     ("role", "term", "leads", "knows_nothing"),
     [("leader", 4, True, True), ("follower", 4, False, True), ("follower", 5, False, False)],
 )
-def test_a_deposed_leader_may_have_given_up_and_know_nothing(
+async def test_a_deposed_leader_may_have_given_up_and_know_nothing(
     role: str, term: int, leads: bool, knows_nothing: bool
 ) -> None:
     voters = ("t1", "t2", "t3")
@@ -223,12 +190,9 @@ def test_a_deposed_leader_may_have_given_up_and_know_nothing(
         async def view(self, of: object) -> View:
             return view
 
-    async def scenario() -> None:
-        old = Leader("t1", "tablet", 4, True, 9, 9, voters)
-        assert await believes(Eyes(), old) is leads  # type: ignore[arg-type]
-        assert await unaware(Eyes(), old) is knows_nothing  # type: ignore[arg-type]
-
-    asyncio.run(scenario())
+    old = Leader("t1", "tablet", 4, True, 9, 9, voters)
+    assert await believes(Eyes(), old) is leads  # type: ignore[arg-type]
+    assert await unaware(Eyes(), old) is knows_nothing  # type: ignore[arg-type]
 
 
 class Spoiled(FakeDatabase):
@@ -252,26 +216,23 @@ class Spoiled(FakeDatabase):
 
 
 @pytest.mark.parametrize("spoiled", ["", "nobody writes", "refused", "restarted", "no later lease"])
-def test_a_batch_is_late_only_if_it_waits_in_one_life_under_an_earlier_lease(spoiled: str) -> None:
-    async def scenario() -> None:
-        episode = Episode("late-batch", 1)
-        database = episode.database = Spoiled(wall_ns=episode.environment.wall_ns)
-        database.spoiled = spoiled
-        episode.nemesis = FaultNemesis(database, episode.environment, QUICK)
-        reports = [await episode.step("begin")] + [await episode.step("step") for _ in range(7)]
-        cores = [report for report in reports if report["core"]]
-        assert bool(cores) is (spoiled == "")
-        assert all(report["observed"] and report["evidence"]["leases"]["held"] == 3 for report in cores)
-        assert (await episode.step("end"))["observed"] and episode.is_whole()
-
-    asyncio.run(scenario())
+async def test_a_batch_is_late_only_if_it_waits_in_one_life_under_an_earlier_lease(spoiled: str) -> None:
+    episode = Episode("late-batch", 1)
+    database = episode.database = Spoiled(wall_ns=episode.environment.wall_ns)
+    database.spoiled = spoiled
+    episode.nemesis = FaultNemesis(database, episode.environment, QUICK)
+    reports = [await episode.step("begin")] + [await episode.step("step") for _ in range(7)]
+    cores = [report for report in reports if report["core"]]
+    assert bool(cores) is (spoiled == "")
+    assert all(report["observed"] and report["evidence"]["leases"]["held"] == 3 for report in cores)
+    assert (await episode.step("end"))["observed"] and episode.is_whole()
 
 
 @pytest.mark.parametrize(
     ("committed", "reached"),
     [((8, 8, 9), True), ((8, 9, 9), False), ((8, 8, 8), False), ((8, 8, None), False), ((9, 9, 9), False)],
 )
-def test_acknowledgements_are_late_only_if_the_leader_lacked_them_when_clients_asked_again(
+async def test_acknowledgements_are_late_only_if_the_leader_lacked_them_when_clients_asked_again(
     committed: tuple[int | None, ...], reached: bool
 ) -> None:
     """What the leader has committed of its log's nine entries as the disks are slow, at the end of that, and later;
@@ -309,15 +270,12 @@ def test_acknowledgements_are_late_only_if_the_leader_lacked_them_when_clients_a
         async def reached(self, **core: object) -> None:
             self.cores.append(core)
 
-    async def scenario() -> None:
-        scene = Seen()
-        await late_acks(scene)  # type: ignore[arg-type]
-        assert [(act.node, act.seconds > 0) for act in scene.acts] == [
-            ("t2", True),
-            ("t3", True),
-            ("t2", False),
-            ("t3", False),
-        ]
-        assert [core["committed"] for core in scene.cores] == ([9] if reached else [])
-
-    asyncio.run(scenario())
+    scene = Seen()
+    await late_acks(scene)  # type: ignore[arg-type]
+    assert [(act.node, act.seconds > 0) for act in scene.acts] == [
+        ("t2", True),
+        ("t3", True),
+        ("t2", False),
+        ("t3", False),
+    ]
+    assert [core["committed"] for core in scene.cores] == ([9] if reached else [])

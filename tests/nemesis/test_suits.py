@@ -15,8 +15,7 @@ from harness.errors import UserError
 from harness.ports.sim.world import World
 from nemesis.asked import expand, parse_all
 from nemesis.packages import NemesisOptions, package
-from nemesis.registry import KINDS, NEMESES
-from nemesis.scripts import SCRIPTS
+from nemesis.registry import KINDS, NEMESES, SCRIPTS
 
 
 def offered(**knobs: int) -> frozenset[str]:

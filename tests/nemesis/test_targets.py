@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from harness.protocols import GroupStatus, Node, NodeStatus
 from nemesis.kinds.api import Moment
+from nemesis.observe import View
 from nemesis.registry import KINDS
 from nemesis.targets import SELECTORS, STATUS_SELECTORS, HeldRole, select
-from nemesis.view import View
 
 MASTERS = tuple(Node(f"m{i}", "master") for i in (1, 2, 3))
 TSERVERS = tuple(Node(f"t{i}", "tserver") for i in (1, 2, 3, 4, 5))

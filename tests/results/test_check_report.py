@@ -9,7 +9,7 @@ from test_report import Balance
 
 from assay.cli import invoke
 from harness.errors import HarnessError, UserError
-from results.check_report import render_check, write_check_report
+from results.report import render_check, write_check_report
 
 READ = {"op": 3, "process": 1, "f": "read", "type": "ok", "mops": ({"f": "r", "partition": 0, "value": 1},)}
 STALE = {"message": "It was older.", "ops": (READ | {"invoke_time": 1, "complete_time": 9},), "steps": ()}

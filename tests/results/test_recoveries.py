@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.history.rundir import RunDir
-from results.recoveries import recoveries
 from results.saved import Saved
+from results.sections import recoveries
 
 FOUND = [
     {"kind": "kill", "instance": 0, "before_hz": 90.0, "first_s": 0.5, "rate_s": 1.25},

@@ -20,11 +20,9 @@ from harness.history.rundir import RunDir, create
 from harness.verdict.faults import Fault
 from harness.verdict.leaderships import Leadership
 from results.findings import checker_block
-from results.leaders import leader_panel
-from results.plots import clock_readings, overview, targets_named
-from results.points import MAX_SAMPLE, Points, read_points
+from results.plots import clock_readings, leader_panel, overview, targets_named
 from results.report import build_report
-from results.saved import load
+from results.saved import MAX_SAMPLE, Points, load, read_points
 
 VOID = {"meta", "img", "br"}
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from exported import rows
 
-from assay.export_command import export_history
-from assay.import_command import import_history
+from assay.history_commands import export_history, import_history
 from checkers.api import check
 from checkers.exporters import edn
 from checkers.importers import jepsen, text_parts

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from assay.generate_command import Target, generate_history, with_anomaly
+from assay.history_commands import Target, generate_history, with_anomaly
 from checkers.api import check
 from checkers.importers.detect import open_source
 from checkers.made import pages, registers, transactions

@@ -7,7 +7,7 @@ from dataclasses import replace
 from harness.protocols import GroupStatus, NodeStatus
 from harness.run.allowances import LONGEST, RepairProgress, lacked_by_all
 from harness.run.interpreter import HardLimits
-from nemesis.kinds import damage, masters, requests
+from nemesis.kinds import damage, masters, scripted
 from nemesis.nemesis import Patience
 
 S = 1_000_000_000
@@ -15,7 +15,7 @@ S = 1_000_000_000
 
 def test_no_repair_is_waited_for_beyond_the_limit_of_the_step_that_asks_for_it() -> None:
     """Seed 733 of a swarm: the harness gave its nemesis up while an operator still repaired."""
-    longest = LONGEST * max(damage.REPAIR_S, masters.REPAIR_S, requests.WHOLE_S)
+    longest = LONGEST * max(damage.REPAIR_S, masters.REPAIR_S, scripted.WHOLE_S)
     assert damage.START_S + longest + Patience().recover_s < HardLimits().nemesis_s
 
 

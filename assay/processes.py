@@ -1,9 +1,13 @@
-"""One process that judges a run and makes its report: it loads what that takes while the run is still going on."""
+"""Processes that work for a command: what they load, how they begin and end, and the one that judges a run."""
 
 from __future__ import annotations
 
+import gc
 import importlib
 import multiprocessing
+import multiprocessing.connection
+import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -14,15 +18,47 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assay import subprocesses
-from assay.loading import loading
 from harness.errors import HarnessError
 from harness.history.rundir import RunDir
 
 
+@contextmanager
+def loading(for_good: bool) -> Iterator[None]:
+    """Nothing is collected within, where modules are loaded and nothing else is done.
+
+    `for_good`: all that there is afterwards stays until the process ends, and collections never look at it again. That
+    is for processes which are ours alone: in any other, somebody's garbage would stay too.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if for_good:
+            gc.freeze()
+        if enabled:
+            gc.enable()
+
+
+def begin_subprocess() -> None:
+    """The initializer of every pool of ours. Ctrl-c, a closed terminal and `timeout` tell the whole process group to
+    end; but what was found until then is still to be judged."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A parent that was killed tells nobody: without this its children would wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+
 @dataclass(frozen=True, slots=True)
 class JudgeProcess:
-    """`judge` and `report` are `assay.judging.judge_saved_run` and `assay.reporting.report_of`, carried out there.
+    """`judge` and `report` are `assay.judging.judge_saved_run` and `assay.judging.report_of`, carried out there.
 
     Both raise what those raise, and HarnessError if the process died.
     """
@@ -37,7 +73,7 @@ def judge_process() -> Iterator[JudgeProcess]:
     with loading(for_good=False):
         _load_shared()
     context = multiprocessing.get_context("fork" if _may_fork() else "spawn")
-    with ProcessPoolExecutor(1, mp_context=context, initializer=subprocesses.begin) as pool:
+    with ProcessPoolExecutor(1, mp_context=context, initializer=begin_subprocess) as pool:
         others = multiprocessing.active_children()
         pool.submit(_load)
 
@@ -78,7 +114,7 @@ def _load_shared() -> None:
 def _load() -> None:
     with loading(for_good=True):
         _load_shared()
-        for module in ("assay.judging", "assay.reporting", "results.report", "checkers.compiled"):
+        for module in ("assay.judging", "results.report", "checkers.compiled"):
             importlib.import_module(module)
 
 
@@ -89,6 +125,6 @@ def _judge(rundir: RunDir) -> Mapping[str, Any]:
 
 
 def _report(rundir: RunDir) -> Path | None:
-    from assay.reporting import report_of
+    from assay.judging import report_of
 
     return report_of(rundir)

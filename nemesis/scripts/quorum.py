@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from harness.ports.machines import Skew
 from nemesis.faults import NO_CUT, Hold, Kill, NetworkPartition, PointDelay, Restart, SetClocks
 from nemesis.grudges import isolate, shuffle, split
-from nemesis.scene import Scene
-from nemesis.view import View, names
+from nemesis.observe import View, names
+from nemesis.scripts.scene import Scene
 
 LEADERLESS = "leaderless"
 """The capability of a database whose tables know no leaders: scripts about leaders reach nothing there."""

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 
 from harness.ports.api import node_of
 from harness.run.allowances import LONGEST, RepairProgress
-from nemesis.elections import candidate, served
 from nemesis.faults import NO_CUT, Bounce, Change, Hold, NetworkPartition, Restart
 from nemesis.grudges import grudge, isolate, split
-from nemesis.scene import LEAST_VOTERS, Scene
-from nemesis.view import Leader, View, names
+from nemesis.observe import Leader, View, names
+from nemesis.scripts.elections import candidate, served
+from nemesis.scripts.scene import LEAST_VOTERS, Scene
 
 PATIENT_S = 8.0
 """For a change that can be carried out; a new voter has to catch up."""

@@ -1,4 +1,4 @@
-"""What scripts ask of the database beside faults: writes to pass the time, changes of membership, a look."""
+"""What only scripts ask for: writes to pass the time, changes of membership, a look, delays at points of the code."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import ClassVar
 
 from harness.errors import HarnessError, IndefiniteError
 from harness.protocols import Flooding, Reconfigurable
-from nemesis.concurrently import all_to_the_end
-from nemesis.faults import Change, Flood, Look
-from nemesis.kinds.api import Claims, Family
+from nemesis.faults import Change, Flood, Look, PointDelay, PointHang
+from nemesis.kinds.api import Claims, Family, all_to_the_end, armable
 from nemesis.observe import DatabaseObserver, Sight
 from nemesis.operator import make_whole, unlike, voters_of
 
@@ -83,4 +82,49 @@ class Requests:
             )
 
 
-FAMILY = Family(Requests)
+REQUESTS = Family(Requests)
+
+
+class Delays:
+    """The points that each instance has armed; in effect once each has acted, as the nodes themselves note."""
+
+    actions: ClassVar[tuple[type, ...]] = (PointDelay, PointHang)
+
+    def __init__(self, observer: DatabaseObserver, claims: Claims) -> None:
+        self._database = observer.database
+        self._armed: dict[int, dict[tuple[str, str], int]] = {}
+
+    def instances(self) -> frozenset[int]:
+        return frozenset(instance for instance, armed in self._armed.items() if armed)
+
+    async def carry_out(self, instance: int, action: PointDelay | PointHang) -> None:
+        armed, place = self._armed.setdefault(instance, {}), (action.node, action.point)
+        if isinstance(action, PointDelay) and not action.seconds:
+            armed.pop(place, None)
+            await armable(self._database).disarm(*place)
+            return
+        armed[place] = (await armable(self._database).acted(action.node)).get(action.point, 0)
+        if isinstance(action, PointHang):
+            await armable(self._database).arm(*place, "hang", action.group)
+        else:
+            await armable(self._database).arm(*place, "delay", times=0, seconds=action.seconds)
+
+    async def look(self, instance: int) -> Sight:
+        counts = {}
+        for (node, point), before in self._armed[instance].items():
+            counts[f"{node} {point}"] = (await armable(self._database).acted(node)).get(point, 0) - before
+        return Sight(all(counts.values()), {"delayed": counts})
+
+    async def undo(self, instance: int) -> None:
+        armed = self._armed[instance]
+        await all_to_the_end([armable(self._database).disarm(*place) for place in tuple(armed)])
+        armed.clear()
+
+    async def look_gone(self, instance: int) -> Sight:
+        return Sight(not self._armed.get(instance))
+
+    def forget(self, instance: int) -> None:
+        self._armed.pop(instance, None)
+
+
+DELAYS = Family(Delays)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nemesis.elections import last_index
 from nemesis.faults import NO_CUT, Bounce, Flood, Hold, Kill, NetworkPartition, Pause, PointDelay, Restart
 from nemesis.grudges import isolate, shuffle, split
-from nemesis.scene import Scene
-from nemesis.successors import BEFORE_FSYNC
-from nemesis.view import MASTER, Leader, View
+from nemesis.observe import MASTER, Leader, View
+from nemesis.scripts.elections import last_index
+from nemesis.scripts.scene import Scene
+from nemesis.scripts.successors import BEFORE_FSYNC
 
 FLOOD_WRITES = 250
 """How many writes are sent at first to make a log long enough to be cut short by snapshots; then twice what it took in,

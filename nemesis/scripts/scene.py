@@ -8,7 +8,7 @@ about, with its decisive action in effect; the rest is preparation.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeAlias, TypeVar
@@ -17,9 +17,60 @@ from harness.ports.machines import ProcessState
 from harness.protocols import Armable, PartlyWritten
 from nemesis.faults import LOOK
 from nemesis.kinds.api import Action
-from nemesis.observe import DatabaseObserver
-from nemesis.stage import Stage
-from nemesis.view import MASTER, TSERVER, Leader, View, names
+from nemesis.observe import MASTER, TSERVER, DatabaseObserver, Leader, View, names
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a script wants done next; `core` is what it saw, if with this step its decisive moment is reached."""
+
+    action: Action
+    core: dict[str, Any] | None = None
+
+
+class Stage:
+    """One running script. Actions are taken one at a time, so each can be a step of the history."""
+
+    def __init__(self) -> None:
+        self._offers: asyncio.Queue[Offer | None] = asyncio.Queue()
+        self._done: asyncio.Queue[None] = asyncio.Queue()
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self, script: Coroutine[Any, Any, None]) -> None:
+        """Let the script run; it offers its actions with `act`."""
+        self._task = asyncio.create_task(self._run(script))
+
+    async def _run(self, script: Coroutine[Any, Any, None]) -> None:
+        try:
+            await script
+        finally:
+            self._offers.put_nowait(None)
+
+    async def act(self, action: Action, core: dict[str, Any] | None = None) -> None:
+        """For the script: have this done; returns when it was (and, at its core, when it was seen in effect or not)."""
+        self._offers.put_nowait(Offer(action, core))
+        await self._done.get()
+
+    async def next_offer(self) -> Offer | None:
+        """For the nemesis: what the script wants next, or None when it has ended; raises what it raised, once."""
+        offer = await self._offers.get()
+        if offer is None:
+            self._offers.put_nowait(None)
+            task, self._task = self._task, None
+            if task is not None:
+                await task
+        return offer
+
+    def carried_out(self) -> None:
+        """For the nemesis: the action last taken is done (or failed); the script goes on."""
+        self._done.put_nowait(None)
+
+    async def close(self) -> None:
+        """Stop the script where it stands."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
 
 T = TypeVar("T")
 
@@ -27,7 +78,7 @@ MASTERS_SHARE = 0.15
 """How often a script plays with the masters' group: clients' data is in the others."""
 
 WRITTEN_MASTERS_SHARE = 0.4
-"""The same where clients write to the masters' group as well, as they make tables."""
+"""How often where clients write to the masters' group as well, as they make tables."""
 
 LEAST_VOTERS = 3
 """Smaller groups have no majority without their leader."""
@@ -78,27 +129,32 @@ class Scene:
         poll_s: float | None = None,
     ) -> T | None:
         """Poll the statuses until `seen` finds what it looks for; None when patience ran out."""
+        wanted = None if of is None else tuple(of)
+
+        async def look() -> T | None:
+            return seen(await self.view(wanted))
+
+        return await self._poll(look, patience_s, poll_s)
+
+    async def _poll(
+        self, look: Callable[[], Awaitable[T | None]], patience_s: float | None, poll_s: float | None = None
+    ) -> T | None:
+        """Look again and again until there is something to see; None when patience ran out."""
         clock = self.observer.environment.clock
         deadline_ns = clock.monotonic_ns() + int((self.patience_s if patience_s is None else patience_s) * 1e9)
-        wanted = None if of is None else tuple(of)
-        while True:
-            found = seen(await self.view(wanted))
-            if found is not None or clock.monotonic_ns() >= deadline_ns:
-                return found
+        while (found := await look()) is None and clock.monotonic_ns() < deadline_ns:
             await clock.sleep(self.poll_s if poll_s is None else poll_s)
+        return found
 
     async def stopped(self, among: Sequence[str], count: int, patience_s: float | None = None) -> tuple[str, ...]:
-        """Wait until so many of these nodes have stopped where they were to be held: all that have; () if too few."""
-        clock, probe = self.observer.environment.clock, self.observer.database.process_state
-        deadline_ns = clock.monotonic_ns() + int((self.patience_s if patience_s is None else patience_s) * 1e9)
-        while True:
-            states = await asyncio.gather(*(probe(name) for name in among))
+        """Wait until `count` of these nodes have stopped where they were to be held: all that have; () if too few."""
+
+        async def look() -> tuple[str, ...] | None:
+            states = await asyncio.gather(*(self.observer.database.process_state(name) for name in among))
             held = tuple(n for n, state in zip(among, states, strict=True) if state is ProcessState.PAUSED)
-            if len(held) >= count:
-                return held
-            if clock.monotonic_ns() >= deadline_ns:
-                return ()
-            await clock.sleep(self.poll_s)
+            return held if len(held) >= count else None
+
+        return await self._poll(look, patience_s) or ()
 
     async def acted(self, node: str, point: str) -> int:
         """How often the point has acted on the node so far; 0 where there are no failpoints."""
@@ -107,19 +163,17 @@ class Scene:
 
     async def acts(self, node: str, point: str, before: int, patience_s: float | None = None) -> bool:
         """Wait until the point has acted on the node more often than `before`."""
-        clock = self.observer.environment.clock
-        deadline_ns = clock.monotonic_ns() + int((self.patience_s if patience_s is None else patience_s) * 1e9)
-        while await self.acted(node, point) <= before:
-            if clock.monotonic_ns() >= deadline_ns:
-                return False
-            await clock.sleep(self.poll_s)
-        return True
+
+        async def look() -> bool | None:
+            return await self.acted(node, point) > before or None
+
+        return bool(await self._poll(look, patience_s))
 
     async def group(self, idle: bool = False, writable: bool = False, role: str | None = None) -> Leader | None:
         """The leader of a random group with at least three voters and a lease: more often a tablet's than the masters'.
 
-        None, after patience, if there is none. The group stays (`harness.powers.PartlyWritten`): who waits for what a
-        dropped tablet does waits in vain. With `idle` one whose log has not grown for a while, if there is such a one;
+        None, after patience, if there is none. The group stays (`PartlyWritten`): who waits for what a
+        dropped tablet does waits in vain. With `idle` one whose log has not grown for a while, if there is one;
         with `writable` one that clients write to; with `role` one of nodes of that role.
         """
         among = await self._written()
@@ -174,7 +228,7 @@ def _masters_share(view: View, among: Collection[str] | None, writable: bool) ->
 
 
 def _large(view: View, leaders: Iterable[Leader], among: Collection[str] | None) -> list[Leader]:
-    """Those with a lease and enough voters, of the tablets only these (None: all)."""
+    """The leaders with a lease and enough voters, of the tablets only these (None: all)."""
     wanted = None if among is None else {*among, *view.groups(MASTER)}
     large = [each for each in leaders if each.lease_valid and len(each.voters) >= LEAST_VOTERS]
     return [each for each in large if wanted is None or each.group in wanted]

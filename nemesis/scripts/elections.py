@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from nemesis.faults import NO_CUT, Bounce, Flood, Hold, NetworkPartition, Pause, Restart
 from nemesis.grudges import Grudge, grudge, one_way, shuffle, split
-from nemesis.scene import Scene
-from nemesis.view import TSERVER, Leader, View
+from nemesis.observe import TSERVER, Leader, View
+from nemesis.scripts.scene import Scene
+from nemesis.targets import describe
 
 LONG_TAIL = 80
 """Entries that don't go in one message: more than an AppendEntries carries (`max_batch_entries`)."""
@@ -22,6 +23,19 @@ FLOODS = 4
 
 CRASHED_VOTERS_SHARE = 0.3
 """How often the voters of a rotating majority are killed while they grant their vote, not after it."""
+
+
+async def new_leader_partition(scene: Scene) -> None:
+    """Cut off a group's leader, then each leader newly elected, moving the cut without a quiet moment between."""
+    leader, seen = await scene.group(), None
+    while leader is not None:
+        await scene.hold(0.0, 0.01)
+        await scene.act(NetworkPartition(split([leader.node], leader.others)), seen)
+        await scene.hold(0.5, 3.0)
+        if scene.entropy.random() < 0.2:
+            await scene.act(NO_CUT)
+        leader = await scene.new_leader(leader.group, leader.term) or await scene.leader(leader.group)
+        seen = None if leader is None else describe(leader)
 
 
 async def lonely_leader(scene: Scene) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from nemesis.faults import NO_CUT, Hold, Kill, NetworkPartition, PointDelay, Restart
 from nemesis.grudges import Grudge, grudge, isolate, shuffle, split
-from nemesis.scene import Scene
-from nemesis.view import MASTER, TSERVER, Leader, View
+from nemesis.observe import MASTER, TSERVER, Leader, View
+from nemesis.scripts.scene import Scene
 
 CLIENTS_PATIENCE_S = 1.1
 """After this long without an answer clients have asked again."""
@@ -69,10 +69,10 @@ async def unheard_commit(scene: Scene) -> None:
     while (old := await scene.group(writable=True)) is not None:
         peers = shuffle(old.others, scene.entropy)
         heirs, late = peers[: len(old.voters) // 2], peers[len(old.voters) // 2 :]
-        apart = split([old.node, *heirs], late)
-        await scene.act(NetworkPartition(apart))
+        cut = split([old.node, *heirs], late)
+        await scene.act(NetworkPartition(cut))
         await scene.hold(0.1, 0.3)
-        told = await answered_unheard(scene, old, heirs, apart)
+        told = await answered_unheard(scene, old, heirs, cut)
         await scene.act(Kill((old.node,)))
         await scene.act(Hold(old.others, "before_accept", old.group))
         await scene.act(NetworkPartition(split([old.node], old.others)))
@@ -88,14 +88,14 @@ async def unheard_commit(scene: Scene) -> None:
         await scene.hold(0.5, 1.5)
 
 
-async def answered_unheard(scene: Scene, old: Leader, heirs: Sequence[str], apart: Grudge) -> int | None:
+async def answered_unheard(scene: Scene, old: Leader, heirs: Sequence[str], cut: Grudge) -> int | None:
     """Let these followers acknowledge entries, and nothing that the leader says afterwards arrive.
 
     What it has committed then, which none of them knows; None if it came to nothing.
     """
     await scene.act(Hold(tuple(heirs), "before_accept", old.group))
     held = await scene.stopped(heirs, len(heirs), patience_s=2.0)
-    await scene.act(NetworkPartition(grudge([*apart, *((old.node, name) for name in heirs)])))
+    await scene.act(NetworkPartition(grudge([*cut, *((old.node, name) for name in heirs)])))
     await scene.act(Restart(tuple(heirs)))
 
     def unheard(view: View) -> int | None:

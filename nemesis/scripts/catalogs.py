@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from harness.ports.api import node_of
 from nemesis.faults import NO_CUT, Change, Hold, Kill, NetworkPartition, PointDelay, Restart
 from nemesis.grudges import grudge
-from nemesis.scene import LEAST_VOTERS, Scene
-from nemesis.view import MASTER, TSERVER, Leader, View, names
+from nemesis.observe import MASTER, TSERVER, Leader, View, names
+from nemesis.scripts.scene import LEAST_VOTERS, Scene
 
 TABLES_MADE = "tables-made"
 """The capability of a database on which the workload makes tables while it runs."""
