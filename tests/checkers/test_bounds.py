@@ -215,19 +215,19 @@ def test_what_a_task_takes_follows_from_the_session_s_settings(
 
 
 class _Cut:
-    """A plan of which only this is asked: a part's bytes fall into so many finer buckets."""
+    """A plan of which only this is asked: a part's bytes fall into that many fragments."""
 
-    def __init__(self, finer: int) -> None:
-        self.finer = finer
+    def __init__(self, fragments: int) -> None:
+        self.fragments = fragments
 
     def split_again(self, part: bytes) -> Iterator[tuple[int, bytes]]:
-        size = len(part) // self.finer
-        return ((place, part[place * size : (place + 1) * size]) for place in range(self.finer))
+        size = len(part) // self.fragments
+        return ((place, part[place * size : (place + 1) * size]) for place in range(self.fragments))
 
 
-@pytest.mark.parametrize(("finer", "left_out"), [(1, [64_000]), (4, [16_000] * 4), (64, [64_000])])
-def test_what_a_task_holds_does_not_grow_with_what_it_does_not_take(finer: int, left_out: list[int]) -> None:
-    bucket, most, held = shuffle._Bucket(_Cut(finer), None, 1_000), 1_000, list[int]()  # type: ignore[arg-type]
+@pytest.mark.parametrize(("fragments", "left_out"), [(1, [64_000]), (4, [16_000] * 4), (64, [64_000])])
+def test_what_a_task_holds_does_not_grow_with_what_it_does_not_take(fragments: int, left_out: list[int]) -> None:
+    bucket, most, held = shuffle._Bucket(_Cut(fragments), None, 1_000), 1_000, list[int]()  # type: ignore[arg-type]
     for piece in range(500):
         bucket.add(piece, b"." * 128)
         held.append(sum(len(data) for mine in _held(bucket) for _, data in mine))
@@ -237,7 +237,7 @@ def test_what_a_task_holds_does_not_grow_with_what_it_does_not_take(finer: int, 
 
 
 def _held(bucket: shuffle._Bucket) -> list[list[tuple[int, bytes]]]:
-    return [bucket._parts, *(bucket._finer._parts.values() if bucket._finer is not None else ())]
+    return [bucket._parts, *(bucket._fragments._parts.values() if bucket._fragments is not None else ())]
 
 
 def test_what_is_split_together_stays_within_memory() -> None:
