@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
 from bench.clusters import simulated, started
-from bench.judging import kept_in
-from bench.measure import Row, Spent, spent
+from bench.measure import Row, Spent, kept_in, spent
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import Layout
 from cluster.knobs import Knobs
@@ -51,7 +50,7 @@ def node_log(virtual_s: float = 5.0, seconds: Annotated[float, "on a real disk"]
         figures = {"writes_per_s": round(writes / virtual_s), "fsyncs_per_write": round(syncs / 3 / writes, 3)}
         yield {"disk": "simulated, fsyncs of one node", "groups": str(tablets), **figures}
     for groups in TABLETS:
-        with kept_in(None) as folder:
+        with kept_in() as folder:
             yield {"disk": "real", "groups": str(groups), **asyncio.run(_logged(folder, groups, seconds))}
 
 
@@ -137,11 +136,11 @@ def sorted_store(writes: int = 100_000, reads: int = 4_000, one_row: int = 100_0
 
     `turn_ms` is the longest time for which nothing else ran.
     """
-    with kept_in(None) as directory:
+    with kept_in() as directory:
         yield from asyncio.run(_measured(directory, writes, reads))
     key, partition = encode_key((1,)), partition_key(0)
     some = ((MutationBuilder(partition, n, 0).write(key, {1: n}).build(), None) for n in range(1, one_row + 1))
-    with kept_in(None) as directory:
+    with kept_in() as directory:
         yield {"what": "opened again", **asyncio.run(reopened(directory, Setup(), partition, some))}
 
 

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from bench.histories import HISTORIES, written
-from bench.judging import expected, kept_in
-from bench.measure import Row, chosen, picture, power, spent
+from bench.judging import expected
+from bench.measure import Row, chosen, kept_in, picture, power, spent
 from checkers.api import judge_source
 from checkers.engines.local import LocalEngine
 from checkers.engines.spark import SparkEngine
@@ -74,7 +74,7 @@ def n_log_n(n: int) -> float:
 
 def _median_cpu_s(model: str, operations: int) -> float:
     keys, each = CURVES[model]
-    with kept_in(None) as folder:
+    with kept_in() as folder:
         _cpu_s(model, written(model, 10_000, keys, folder))
         path = written(model, operations // each, keys, folder)
         return statistics.median(_cpu_s(model, path) for _ in range(min(9, max(1, _RUNS_COST // operations))))
@@ -131,7 +131,7 @@ def _grown(
     for model in chosen(models or ("register",), KINDS):
         row: Row = {"model": model, "anomalies": f"{share:.1%}"}
         for size in (1_000, operations, 10 * operations):
-            with kept_in(None) as folder:
+            with kept_in() as folder:
                 kind = KINDS[model]
                 place = save(kind.make(size, share), folder / "h.parquet", part_rows, kind.dictionary)
                 figures = look(place, model)

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 
@@ -17,7 +16,7 @@ import msgspec
 import numpy as np
 
 from bench.histories import HISTORIES, WARM, title, written
-from bench.measure import Row, chosen, in_turns, peak_memory, spent
+from bench.measure import Row, chosen, in_turns, kept_in, peak_memory, spent
 from checkers.api import check, judge_source
 from checkers.engines.local import LocalEngine
 from checkers.importers.detect import open_source
@@ -43,13 +42,6 @@ FEW: Final = (
 Count: TypeAlias = Annotated[int, "how long each history is"]
 Keys: TypeAlias = Annotated[int, "on how many keys; 0: as many as the history has by default"]
 Folder: TypeAlias = Annotated[Path | None, "where histories are kept between runs"]
-
-
-@contextmanager
-def kept_in(folder: Path | None) -> Iterator[Path]:
-    """The folder, or one that is removed when the block is left."""
-    with tempfile.TemporaryDirectory(prefix="assay-bench-") as scratch:
-        yield folder or Path(scratch)
 
 
 def judge(*histories: str, count: Count = 1_000_000, keys: Keys = 0, folder: Folder = None) -> Iterator[Row]:
@@ -99,7 +91,7 @@ def isolation(
 
     Processor seconds of the whole check, reading included, and seconds of judging in it.
     """
-    with kept_in(None) as folder:
+    with kept_in() as folder:
         for count in (WARM, events):
             shape = TransactionShape(count // size, keys, ISOLATION_SESSIONS, size)
             parquet, text = Path(folder, f"{count}.parquet"), Path(folder, f"{count}.txt")
@@ -146,7 +138,7 @@ def cores(
 
     Compare on a machine that does nothing else: threads find no core that others have.
     """
-    with kept_in(None) as folder:
+    with kept_in() as folder:
         for name in chosen(histories or FEW, HISTORIES):
             path = written(name, count, keys, folder)
             first, _, _ = _on_cores(name, path, cores[0])

@@ -15,8 +15,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import pyarrow as pa
 
-from bench.judging import kept_in
-from bench.measure import Row, chosen, spent
+from bench.measure import Row, chosen, kept_in, spent
 from checkers.importers.detect import open_source
 from checkers.importers.jepsen import ReadingPlan, open_edn, open_jepsen_log, open_json
 from checkers.made.examples import EXAMPLES
@@ -42,7 +41,7 @@ def commands(times: int = 11) -> Iterator[Row]:
     for command in COMMANDS:
         took = []
         for _ in range(times + 1):  # the first fills caches
-            with kept_in(None) as folder:
+            with kept_in() as folder:
                 took.append(_timed(("assay.cli", *command.replace("FOLDER", str(folder)).split()), None))
         figures = {what: statistics.median(each[what] for each in took[1:]) for what in took[0]}
         yield {"command": f"assay {command.replace('FOLDER/', '')}".replace(f"{EXAMPLES}/", ""), **figures}
@@ -66,7 +65,7 @@ def compiling(*models: str) -> Iterator[Row]:
 
 
 def _compiled(times: int, *command: str | Path) -> Row:
-    with kept_in(None) as cache:
+    with kept_in() as cache:
         took = [_timed(command, cache) for _ in range(times)]
         files = list((cache / "kernels").glob("*-*"))
     names = [path.name.rpartition("-")[0] for path in files]
@@ -107,7 +106,7 @@ Event: TypeAlias = tuple[int, str, dict[str, Any], Any]
 
 def importers(megabytes: float = 60.0, runs: int = 5) -> Iterator[Row]:
     """MB of text a second of CPU time, the median of the runs: to a table in memory, and to Parquet on disk."""
-    with kept_in(None) as folder:
+    with kept_in() as folder:
         files = list(texts(folder, int(megabytes * 1e6)))
         for path in files[:3]:
             open_source(path, path.suffix[1:])  # loads the compiled kernels

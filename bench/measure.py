@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import statistics
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -43,6 +44,13 @@ def chosen(asked: Sequence[str], known: Iterable[str]) -> list[str]:
         if name not in names:
             sys.exit(f"there is no {name!r}: it is one of {', '.join(names)}")
     return list(asked) or names
+
+
+@contextmanager
+def kept_in(folder: Path | None = None) -> Iterator[Path]:
+    """The folder, or one that is removed when the block is left."""
+    with tempfile.TemporaryDirectory(prefix="assay-bench-") as scratch:
+        yield folder or Path(scratch)
 
 
 def power(number: float) -> str:

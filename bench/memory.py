@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.histories import HISTORIES, title, written
-from bench.judging import FEW, Count, Folder, Keys, expected, kept_in
-from bench.measure import Row, chosen, forget_peak, in_a_process, status_bytes
+from bench.judging import FEW, Count, Folder, Keys, expected
+from bench.measure import Row, chosen, forget_peak, in_a_process, kept_in, status_bytes
 from checkers.api import judge_source
 from checkers.engines import flows, grouped, keyed
 from checkers.engines.local import LocalEngine
@@ -110,7 +110,7 @@ def task_memory(
     cover. The whole history is one bucket here.
     """
     for model in chosen(models or [model for model in BASES if model not in OTHERWISE], BASES):
-        with kept_in(None) as folder:
+        with kept_in() as folder:
             paths = folder / "small.parquet", folder / "large.parquet"
             for path, size in zip(paths, (1_000, operations), strict=True):
                 write_made(MadeHistory(model, size, keys=keys if BASES[model].keys_are else None), path)

@@ -14,8 +14,7 @@ from types import CodeType, FrameType
 from typing import Annotated, Any, Final, TypeAlias
 
 from bench.clusters import simulated, started
-from bench.judging import kept_in
-from bench.measure import Row, Spent, spent
+from bench.measure import Row, Spent, kept_in, spent
 from cluster.deploy.database_sim import SimDatabase
 from harness.generators import Chance, Context, clients, draw, invoke, limit, mix, stagger
 from harness.history.journal import JournalWriter
@@ -50,7 +49,7 @@ class NoOpClients:
 
 def interpreter(ops: int = 200_000, concurrency: int = 100) -> Iterator[Row]:
     """Operations a second with a client that does nothing, journal included."""
-    with kept_in(None) as folder:
+    with kept_in() as folder:
         took = asyncio.run(_interpreted(ops, concurrency, folder / "journal"))
     speeds = {"ops_per_s": round(ops / took.wall_s), "ops_per_CPU_s": round(ops / took.cpu_s)}
     yield {"client": "does nothing", "concurrency": concurrency, "ops": ops, "s": round(took.wall_s, 3), **speeds}

@@ -20,8 +20,7 @@ from assay.compose import carry_out
 from assay.options import RunOptions
 from bench.clusters import Containers, containers, node_cpu_s, started
 from bench.disks import Setup, reopened
-from bench.judging import kept_in
-from bench.measure import Row, chosen, in_turns, picture, spent
+from bench.measure import Row, chosen, in_turns, kept_in, picture, spent
 from bench.quorum_cluster import COLUMNS, DESIGNS, BenchCluster, chance, partition_key, simulated, wrote
 from bench.quorum_costs import Bars, BenchSizes, plot_bars, reads, repair, streaming, wire
 from checkers.api import check_run
@@ -225,7 +224,7 @@ def _until(reads: int, nemesis: str, options: dict[str, str]) -> Row:
 
 def _run(nemesis: str, seed: int, options: dict[str, str]) -> dict[str, int]:
     """One run: pages that were read, and how many anomalies each model counts in them."""
-    with kept_in(None) as store:
+    with kept_in() as store:
         asked = RunOptions(
             "write-atomicity",
             nemesis=(nemesis,),
@@ -395,7 +394,7 @@ def restart(sizes: BenchSizes) -> Iterator[Row]:
             (wrote(0, (0,), str(number), number), MutationId(number, "n") if logged else None)
             for number in range(1, sizes.of(10_000, 1_000_000) + 1)
         )
-        with kept_in(None) as folder:
+        with kept_in() as folder:
             yield {"design": design, **asyncio.run(reopened(folder, setup, partition_key(0), mutations))}
 
 

@@ -11,8 +11,8 @@ from typing import Any, Final
 import numpy as np
 
 from bench.histories import written
-from bench.judging import Count, kept_in
-from bench.measure import Row, chosen, in_a_process, power, spent
+from bench.judging import Count
+from bench.measure import Row, chosen, in_a_process, kept_in, power, spent
 from checkers.api import judge_source
 from checkers.columns.codes import CAS, NIL, READ, WRITE, RegisterColumns
 from checkers.columns.projection import KeyedOps, concatenated, flatten, group
@@ -58,7 +58,7 @@ def kernel(count: Count = 1_000_000) -> Iterator[Row]:
 
 def _by_zones(kernel: RegisterKernel, count: int, keys: int) -> Row:
     asked = projection(failed_cas_observed=False)
-    with kept_in(None) as folder:
+    with kept_in() as folder:
         source = open_source(written("register", count, keys, folder))
         batches = source.batches(asked.columns(source.key_columns()))
         flat = concatenated([flatten(batch, asked) for batch in batches])
