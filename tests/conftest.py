@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Generator
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.few_seeds import EXAMPLES
+from tests.support.patience import bear_with_this_machine
 
 settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=EXAMPLES
@@ -44,6 +46,14 @@ THOUSANDS: Final = (
 )
 """Whose tests compare thousands of histories with brute force, make large ones, or judge by many models, whose
 kernels take a minute to compile: the marker `thousands`."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_timeout_set_timer(settings: Any) -> Generator[None, bool, bool]:
+    """The limit of each test grows where other processes take the machine's cores."""
+    done = yield
+    bear_with_this_machine(settings.timeout)
+    return done
 
 
 @pytest.hookimpl(tryfirst=True)

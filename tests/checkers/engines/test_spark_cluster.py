@@ -24,7 +24,8 @@ from harness.history.address import Place, place_of
 from harness.history.parts import write_history
 from tests.support.cluster_driver import Driver, Event, judge_here
 from tests.support.kernels import entered_kernels, packed_kernels
-from tests.support.standalone_cluster import Cluster, await_true, lacks
+from tests.support.patience import until
+from tests.support.standalone_cluster import Cluster, lacks
 
 pytestmark = [
     pytest.mark.spark,
@@ -92,7 +93,7 @@ def await_heard(driver: Driver, name: str, which: Callable[[Event], bool]) -> Ev
         found.extend(event for event in driver.heard.of(name) if which(event))
         return bool(found)
 
-    await_true(is_heard, every_s=0.02)
+    until(is_heard, every_s=0.02)
     return found[0]
 
 
@@ -158,7 +159,7 @@ def test_a_part_that_vanishes_in_mid_check_is_one_sentence(cluster: Cluster, dri
     """Once the history is verified the last part goes; twenty tasks on two cores read it last."""
     folder, before = in_parts(cluster.lent / "vanishing.parquet"), len(jobs(driver))
     judged = driver.judge(folder, "register", 10_000)
-    await_true(lambda: len(jobs(driver)) > before)
+    until(lambda: len(jobs(driver)) > before)
     verified = jobs(driver)[before]["Job ID"]
     await_heard(driver, "JobEnd", lambda event: event["Job ID"] == verified)
     (folder / LAST).unlink()
@@ -181,7 +182,7 @@ def test_a_worker_that_is_killed_in_mid_check_costs_no_verdict(cluster: Cluster,
     path, before, victim = cluster.lent / "killed.parquet", len(jobs(driver)), cluster.machines["worker0"]
     write_register_history(RegisterShape(3_000_000, keys=100, anomaly="stale-read"), path)
     judged = driver.judge(path, "register")
-    await_true(lambda: len(jobs(driver)) > before + 1, every_s=0.02)
+    until(lambda: len(jobs(driver)) > before + 1, every_s=0.02)
     judging = jobs(driver)[before + 1]
     shuffled = await_heard(
         driver, "StageCompleted", lambda event: event["Stage Info"]["Stage ID"] in judging["Stage IDs"]
@@ -201,7 +202,7 @@ def test_a_worker_that_is_killed_in_mid_check_costs_no_verdict(cluster: Cluster,
     assert len(lost) == 1 and lost < ended
     tried = [event["Stage Info"] for event in driver.heard.of("StageSubmitted")]
     assert [info["Stage Attempt ID"] for info in tried if info["Stage ID"] == stage] == [0, 1]
-    await_true(lambda: cluster.executors() == 2)
+    until(lambda: cluster.executors() == 2)
 
 
 def hosts_of(driver: Driver, stage: int | None = None) -> set[str]:
@@ -247,8 +248,8 @@ def test_a_driver_that_dies_in_mid_check_leaves_nothing(cluster: Cluster, driver
     """The last of these tests, for the session dies with it."""
     before = len(jobs(driver))
     judged = driver.judge(in_parts(cluster.lent / "unjudged.parquet"), "register", 10_000)
-    await_true(lambda: len(jobs(driver)) > before)
+    until(lambda: len(jobs(driver)) > before)
     os.kill(driver.pid, signal.SIGKILL)
     with pytest.raises(BrokenProcessPool):
         judged.result()
-    await_true(lambda: not cluster.executors() and not cluster.processes("pyspark.daemon"))
+    until(lambda: not cluster.executors() and not cluster.processes("pyspark.daemon"))
