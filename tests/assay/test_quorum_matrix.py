@@ -56,56 +56,47 @@ def judged(
     return verdicts[MODELS[0]].valid is True, verdicts[MODELS[1]].valid is True
 
 
-def test_blocking_read_repair_is_monotonic_and_tears(tmp_path: Path) -> None:
-    found = []
-    for seed in (4, 5, 9, 12, 14, 15):
-        atomic, monotonic = judged(tmp_path / str(seed), "partial-write", seed, slices="0.8", limits="0", keys="4")
-        assert monotonic, seed
-        found.append(atomic)
-        if not atomic:
-            return
-    raise AssertionError(f"{len(found)} runs, and nothing was torn")
-
-
-def test_short_read_protection_tears_reads_of_whole_partitions(tmp_path: Path) -> None:
-    found = []
-    for seed in (1, 3, 4, 5, 6, 7):
-        atomic, monotonic = judged(tmp_path / str(seed), "short-read", seed, slices="0", limits="0.8")
-        assert monotonic, seed
-        found.append(atomic)
-        if not atomic:
-            return
-    raise AssertionError(f"{len(found)} runs, and nothing was torn")
-
-
-def test_without_read_repair_short_read_protection_is_what_tears(tmp_path: Path) -> None:
-    found = []
-    for seed in (1, 2, 3, 4):
-        settings = {"slices": "0", "limits": "0.8", "keys": "3", "deletes": "0.5", "read_repair": "none"}
-        found.append(judged(tmp_path / str(seed), "short-read", seed, (20, 150, 16), **settings)[0])
-        if not found[-1]:
-            return
-    raise AssertionError(f"{len(found)} runs, and nothing was torn")
-
-
-def test_without_read_repair_reads_flap_and_are_atomic_where_there_is_no_limit(tmp_path: Path) -> None:
-    assert judged(tmp_path, "partial-write", 2, slices="0.8", limits="0", read_repair="none") == (True, False)
-
-
-@pytest.mark.parametrize("nemesis", ["partial-write", "short-read"])
-def test_reads_as_wide_as_the_writes_without_limits_are_atomic_and_monotonic(tmp_path: Path, nemesis: str) -> None:
-    assert judged(tmp_path, nemesis, 4, slices="0", limits="0") == (True, True)
+BLOCKING = {"slices": "0.8", "limits": "0", "keys": "4"}
+LIMITS = {"slices": "0", "limits": "0.8"}
+WITHOUT_REPAIR = {**LIMITS, "keys": "3", "deletes": "0.5", "read_repair": "none"}
 
 
 @pytest.mark.parametrize(
-    ("nemesis", "slices", "limits", "keys", "seed"),
-    [("partial-write", "0.8", "0", "4", 4), ("short-read", "0", "0.8", "1", 1)],
+    ("nemesis", "seeds", "load", "settings"),
+    [
+        ("partial-write", (4, 5, 9, 12, 14, 15), (15, 60, 8), BLOCKING),
+        ("short-read", (1, 3, 4, 5, 6, 7), (15, 60, 8), LIMITS),
+        ("short-read", (1, 2, 3, 4), (20, 150, 16), WITHOUT_REPAIR),
+    ],
+    ids=["blocking read repair", "short-read protection", "short-read protection without read repair"],
 )
-def test_logged_tables_are_atomic_and_monotonic_where_legacy_ones_are_torn(
-    tmp_path: Path, nemesis: str, slices: str, limits: str, keys: str, seed: int
+def test_what_tears_reads_and_keeps_them_monotonic_where_it_repairs_them(
+    tmp_path: Path, nemesis: str, seeds: tuple[int, ...], load: tuple[float, float, int], settings: dict[str, str]
 ) -> None:
-    settings = {"slices": slices, "limits": limits, "keys": keys}
-    assert judged(tmp_path, nemesis, seed, table="logged", **settings) == (True, True)
+    for seed in seeds:
+        atomic, monotonic = judged(tmp_path / str(seed), nemesis, seed, load, **settings)
+        assert monotonic or "read_repair" in settings, seed
+        if not atomic:
+            return
+    raise AssertionError(f"{len(seeds)} runs, and nothing was torn")
+
+
+@pytest.mark.parametrize(
+    ("nemesis", "seed", "settings", "holds"),
+    [
+        ("partial-write", 2, {"slices": "0.8", "limits": "0", "read_repair": "none"}, (True, False)),
+        ("partial-write", 4, {"slices": "0", "limits": "0"}, (True, True)),
+        ("short-read", 4, {"slices": "0", "limits": "0"}, (True, True)),
+        ("partial-write", 4, {**BLOCKING, "table": "logged"}, (True, True)),
+        ("short-read", 1, {**LIMITS, "table": "logged"}, (True, True)),
+    ],
+    ids=["without read repair reads flap", "wide reads", "wide reads of short pages", "logged", "logged, with limits"],
+)
+def test_what_holds_of_reads_in_each_combination(
+    tmp_path: Path, nemesis: str, seed: int, settings: dict[str, str], holds: tuple[bool, bool]
+) -> None:
+    """Atomic, and monotonic: legacy tables where reads are as wide as writes and have no limits, logged ones always."""
+    assert judged(tmp_path, nemesis, seed, **settings) == holds
 
 
 @pytest.mark.parametrize("nemesis", ["partition", "kill(target=all)", pytest.param("kill", marks=pytest.mark.campaign)])
