@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import re
 from collections.abc import Generator
 from functools import cache
@@ -23,6 +25,9 @@ settings.load_profile("any machine")
 
 
 HERE: Final = Path(__file__).parent
+
+PLAYERS: Final = ("world", "twin", "cluster")
+"""Fixtures that run a coroutine: a simulated world, real or simulated ports, a cluster in containers."""
 
 WHOLE_RUNS: Final = (
     *("assay/*", "workloads/*", "docker/*", "nemesis/test_nemeses_in_simulator.py"),
@@ -54,6 +59,17 @@ def pytest_timeout_set_timer(settings: Any) -> Generator[None, bool, bool]:
     done = yield
     bear_with_this_machine(settings.timeout)
     return done
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test that is a coroutine is run by the first of `PLAYERS` that it asks for, else by asyncio."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    given = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+    player = next((given[name] for name in PLAYERS if name in given), asyncio)
+    player.run(pyfuncitem.obj(**given))
+    return True
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -267,28 +267,22 @@ def test_looks_that_can_t_tell_add_nothing_to_a_span(looks: list[tuple[int, bool
     assert sum(len([at for at in told if first <= at <= last]) for first, last in spans.closed()) == len(told)
 
 
-def test_a_clock_that_stays_wrong_is_our_failure() -> None:
-    async def scenario() -> None:
-        stand = Stand()
-        assert (await stand.step("begin", "clock-jump", "leaseholder-beyond"))["observed"] is True
-        wrong = dict(stand.environment.skews)
-        shown = stand.database.wall_ns
-        stand.database.wall_ns = lambda node: shown(node) + (5_000_000_000 if node in wrong else 0)
-        ended = await stand.step("end", "clock-jump", "leaseholder-beyond")
-        assert (ended["observed"], ended["blame"]) == (False, "harness")
-
-    asyncio.run(scenario())
+async def test_a_clock_that_stays_wrong_is_our_failure() -> None:
+    stand = Stand()
+    assert (await stand.step("begin", "clock-jump", "leaseholder-beyond"))["observed"] is True
+    wrong = dict(stand.environment.skews)
+    shown = stand.database.wall_ns
+    stand.database.wall_ns = lambda node: shown(node) + (5_000_000_000 if node in wrong else 0)
+    ended = await stand.step("end", "clock-jump", "leaseholder-beyond")
+    assert (ended["observed"], ended["blame"]) == (False, "harness")
 
 
-def test_a_node_that_does_not_answer_any_more_is_the_database_s_failure() -> None:
-    async def scenario() -> None:
-        stand = Stand()
-        begun = await stand.step("begin", "clock-jump", "leaseholder-within")
-        stand.database.states[begun["targets"][0]] = ProcessState.PAUSED  # type: ignore[index]
-        ended = await stand.step("end", "clock-jump", "leaseholder-within")
-        assert (ended["observed"], ended["blame"]) == (False, "database")
-
-    asyncio.run(scenario())
+async def test_a_node_that_does_not_answer_any_more_is_the_database_s_failure() -> None:
+    stand = Stand()
+    begun = await stand.step("begin", "clock-jump", "leaseholder-within")
+    stand.database.states[begun["targets"][0]] = ProcessState.PAUSED  # type: ignore[index]
+    ended = await stand.step("end", "clock-jump", "leaseholder-within")
+    assert (ended["observed"], ended["blame"]) == (False, "database")
 
 
 @pytest.mark.parametrize("stays", [False, True])
@@ -315,19 +309,16 @@ def test_a_heal_that_another_fault_hides_is_looked_at_once_that_is_over(stays: b
     assert late.get("blame") == ("harness" if stays else None)
 
 
-def test_what_was_never_seen_to_be_gone_is_told_by_the_teardown() -> None:
-    async def scenario() -> None:
-        stand = Stand()
-        hit = (await stand.step("begin", "clock-jump", "leaseholder-beyond"))["targets"]
-        await stand.step("begin", "kill", "all", 1)
-        await stand.step("end", "clock-jump", "leaseholder-beyond")
-        shown = stand.database.wall_ns
-        stand.database.wall_ns = lambda node: shown(node) + (5_000_000_000 if node in hit else 0)  # type: ignore[operator]
-        with pytest.raises(HarnessError, match="healed and not seen to be gone: clock-jump 0"):
-            await stand.nemesis.teardown()
+async def test_what_was_never_seen_to_be_gone_is_told_by_the_teardown() -> None:
+    stand = Stand()
+    hit = (await stand.step("begin", "clock-jump", "leaseholder-beyond"))["targets"]
+    await stand.step("begin", "kill", "all", 1)
+    await stand.step("end", "clock-jump", "leaseholder-beyond")
+    shown = stand.database.wall_ns
+    stand.database.wall_ns = lambda node: shown(node) + (5_000_000_000 if node in hit else 0)  # type: ignore[operator]
+    with pytest.raises(HarnessError, match="healed and not seen to be gone: clock-jump 0"):
         await stand.nemesis.teardown()
-
-    asyncio.run(scenario())
+    await stand.nemesis.teardown()
 
 
 def test_a_disk_of_a_node_that_another_fault_took_over_is_looked_at_later() -> None:
@@ -346,40 +337,33 @@ def test_a_disk_of_a_node_that_another_fault_took_over_is_looked_at_later() -> N
     assert asyncio.run(scenario()) == [True, None, False]
 
 
-def test_links_that_could_not_be_made_well_are_tried_again() -> None:
+async def test_links_that_could_not_be_made_well_are_tried_again() -> None:
     """What failed once was forgotten: the packets of a node were lost for good, and the database was blamed."""
+    stand = Stand()
+    await stand.step("begin", "packets", "loss")
+    impair = stand.environment.impair
 
-    async def scenario() -> None:
-        stand = Stand()
-        await stand.step("begin", "packets", "loss")
-        impair = stand.environment.impair
+    async def fails(links: object) -> None:
+        raise HarnessError("no way to the node")
 
-        async def fails(links: object) -> None:
-            raise HarnessError("no way to the node")
-
-        stand.environment.impair = fails  # type: ignore[method-assign]
-        with pytest.raises(HarnessError, match="no way"):
-            await stand.step("end", "packets", "loss")
-        assert stand.environment.impaired
-        stand.environment.impair = impair  # type: ignore[method-assign]
-        await stand.nemesis.teardown()
-        assert not stand.environment.impaired
-
-    asyncio.run(scenario())
+    stand.environment.impair = fails  # type: ignore[method-assign]
+    with pytest.raises(HarnessError, match="no way"):
+        await stand.step("end", "packets", "loss")
+    assert stand.environment.impaired
+    stand.environment.impair = impair  # type: ignore[method-assign]
+    await stand.nemesis.teardown()
+    assert not stand.environment.impaired
 
 
-def test_links_that_a_cut_hides_are_not_taken_for_well() -> None:
-    async def scenario() -> None:
-        stand = Stand()
-        await stand.step("begin", "packets", "loss")
-        await stand.step("begin", "partition", "halves", 1)
-        stand.environment.links_cut = {(a, b) for a, b in await stand.environment.reachability()}
-        ended = await stand.step("end", "packets", "loss")
-        assert (ended["observed"], ended["blame"]) == (False, None)
-        last = await stand.step("end", "partition", "halves", 1)
-        assert [late["observed"] for late in last["late"]] == [True]  # type: ignore[attr-defined]
-
-    asyncio.run(scenario())
+async def test_links_that_a_cut_hides_are_not_taken_for_well() -> None:
+    stand = Stand()
+    await stand.step("begin", "packets", "loss")
+    await stand.step("begin", "partition", "halves", 1)
+    stand.environment.links_cut = {(a, b) for a, b in await stand.environment.reachability()}
+    ended = await stand.step("end", "packets", "loss")
+    assert (ended["observed"], ended["blame"]) == (False, None)
+    last = await stand.step("end", "partition", "halves", 1)
+    assert [late["observed"] for late in last["late"]] == [True]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("stuck", [False, True])
@@ -429,18 +413,15 @@ def test_a_clock_that_can_t_be_told_counts_as_it_was_a_moment_ago() -> None:
     assert asyncio.run(scenario()) == [True, True, None, False]
 
 
-def test_a_clock_belongs_to_one_fault_at_a_time() -> None:
-    async def scenario() -> None:
-        stand = Stand()
-        assert (await stand.step("begin", "clock-jump", "all-within"))["observed"] is True
-        skews = dict(stand.environment.skews)
-        second = await stand.step("begin", "clock-drift", "all-beyond", instance=1)
-        assert second["observed"] is False
-        assert "others hold" in str(second["evidence"])
-        await stand.step("end", "clock-drift", "all-beyond", instance=1)
-        assert stand.environment.skews == skews
-
-    asyncio.run(scenario())
+async def test_a_clock_belongs_to_one_fault_at_a_time() -> None:
+    stand = Stand()
+    assert (await stand.step("begin", "clock-jump", "all-within"))["observed"] is True
+    skews = dict(stand.environment.skews)
+    second = await stand.step("begin", "clock-drift", "all-beyond", instance=1)
+    assert second["observed"] is False
+    assert "others hold" in str(second["evidence"])
+    await stand.step("end", "clock-drift", "all-beyond", instance=1)
+    assert stand.environment.skews == skews
 
 
 def test_what_was_read_of_each_clock_is_told_with_its_times() -> None:
@@ -473,14 +454,11 @@ def test_offsets_are_within_the_bound_or_beyond_it_as_their_names_say(seed: int,
             assert min(offsets) > DEFAULT_CLOCK_OFFSET_NS
 
 
-def test_what_a_node_sends_belongs_to_one_fault_at_a_time() -> None:
-    async def scenario() -> None:
-        stand = Stand()
-        await stand.step("begin", "packets", "loss")
-        before = dict(stand.environment.impaired)
-        second = await stand.step("begin", "packets", "loss", instance=1)
-        assert second["observed"] is False
-        assert stand.environment.impaired == before
-        assert all(isinstance(each, Impairment) and each.loss for each in before.values())
-
-    asyncio.run(scenario())
+async def test_what_a_node_sends_belongs_to_one_fault_at_a_time() -> None:
+    stand = Stand()
+    await stand.step("begin", "packets", "loss")
+    before = dict(stand.environment.impaired)
+    second = await stand.step("begin", "packets", "loss", instance=1)
+    assert second["observed"] is False
+    assert stand.environment.impaired == before
+    assert all(isinstance(each, Impairment) and each.loss for each in before.values())

@@ -125,22 +125,16 @@ def scene_on_a_fake(database: FakeDatabase) -> Scene:
     return Scene(DatabaseObserver(database, FakeEnvironment()), Random(1), Stage(), 0.01)
 
 
-def test_watching_ends_with_what_is_seen_or_with_patience() -> None:
-    async def scenario() -> None:
-        scene = scene_on_a_fake(FakeDatabase())
-        looks = iter(range(100))
-        assert await scene.until(lambda view: "seen" if next(looks) >= 9 else None) == "seen"
-        assert await scene.until(lambda view: view.leader("nobody's"), patience_s=0.5) is None
-
-    asyncio.run(scenario())
+async def test_watching_ends_with_what_is_seen_or_with_patience() -> None:
+    scene = scene_on_a_fake(FakeDatabase())
+    looks = iter(range(100))
+    assert await scene.until(lambda view: "seen" if next(looks) >= 9 else None) == "seen"
+    assert await scene.until(lambda view: view.leader("nobody's"), patience_s=0.5) is None
 
 
-def test_nodes_stop_where_they_are_held_or_patience_ends() -> None:
-    async def scenario() -> None:
-        database = FakeDatabase()
-        scene = scene_on_a_fake(database)
-        await database.arm("t2", "before_vote", "stop", "tablet")
-        assert await scene.stopped(("t1", "t2", "t3"), 1, patience_s=0.1) == ("t2",)
-        assert await scene.stopped(("t1", "t2", "t3"), 2, patience_s=0.1) == ()
-
-    asyncio.run(scenario())
+async def test_nodes_stop_where_they_are_held_or_patience_ends() -> None:
+    database = FakeDatabase()
+    scene = scene_on_a_fake(database)
+    await database.arm("t2", "before_vote", "stop", "tablet")
+    assert await scene.stopped(("t1", "t2", "t3"), 1, patience_s=0.1) == ("t2",)
+    assert await scene.stopped(("t1", "t2", "t3"), 2, patience_s=0.1) == ()

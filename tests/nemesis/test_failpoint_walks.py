@@ -13,20 +13,17 @@ from harness.ops import Op
 from harness.protocols import ProcessState
 
 
-def test_only_the_failpoints_that_were_named_are_armed() -> None:
-    async def scenario() -> None:
-        stand = Stand()
-        value = {"fault": "failpoint", "variant": "delay", "instance": 0, "step": "begin", "seed": 5}
-        begun = await stand.nemesis.invoke(
-            Op("invoke", -1, "start-failpoint", value={**value, "names": {"points": ["after_vote"]}}, time=0)
-        )
-        assert begun.value["observed"] is True
-        armed = [call.split() for call in stand.database.calls if call.startswith("arm ")]
-        assert {point for _, _, point, _ in armed} == {"after_vote"}
-        assert {node[0] for _, node, _, _ in armed} == {"t"}, "masters have no such point"
-        await stand.end("failpoint")
-
-    asyncio.run(scenario())
+async def test_only_the_failpoints_that_were_named_are_armed() -> None:
+    stand = Stand()
+    value = {"fault": "failpoint", "variant": "delay", "instance": 0, "step": "begin", "seed": 5}
+    begun = await stand.nemesis.invoke(
+        Op("invoke", -1, "start-failpoint", value={**value, "names": {"points": ["after_vote"]}}, time=0)
+    )
+    assert begun.value["observed"] is True
+    armed = [call.split() for call in stand.database.calls if call.startswith("arm ")]
+    assert {point for _, _, point, _ in armed} == {"after_vote"}
+    assert {node[0] for _, node, _, _ in armed} == {"t"}, "masters have no such point"
+    await stand.end("failpoint")
 
 
 def test_a_walk_of_failpoints_comes_to_those_that_are_passed() -> None:

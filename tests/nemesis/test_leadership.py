@@ -37,126 +37,101 @@ def asked(sight: Any) -> dict[str, Any]:
     return dict(told)
 
 
-def test_a_move_is_in_effect_while_another_node_leads_in_a_later_term() -> None:
-    async def scenario() -> None:
-        database = FakeDatabase()
-        moves, observer = moves_of(database)
-        await observer.view()
-        await moves.carry_out(1, MoveLeaders((MOVE,)))
-        sight = await moves.look(1)
-        assert sight.met and asked(sight)["leads"] == {"node": "t2", "term": 2}
-        database.depose("tablet")
-        assert (await moves.look(1)).met, "t3 leads: it was moved all the same"
-        await moves.undo(1)
-        assert (await moves.look_gone(1)).met and moves.instances() == frozenset()
-
-    asyncio.run(scenario())
+async def test_a_move_is_in_effect_while_another_node_leads_in_a_later_term() -> None:
+    database = FakeDatabase()
+    moves, observer = moves_of(database)
+    await observer.view()
+    await moves.carry_out(1, MoveLeaders((MOVE,)))
+    sight = await moves.look(1)
+    assert sight.met and asked(sight)["leads"] == {"node": "t2", "term": 2}
+    database.depose("tablet")
+    assert (await moves.look(1)).met, "t3 leads: it was moved all the same"
+    await moves.undo(1)
+    assert (await moves.look_gone(1)).met and moves.instances() == frozenset()
 
 
-def test_a_leader_that_a_later_election_brings_back_has_handed_over_all_the_same() -> None:
+async def test_a_leader_that_a_later_election_brings_back_has_handed_over_all_the_same() -> None:
     """A clock that jumped deposed the heir: of 6.3 s asked it was in effect for 2.5 s (register, swarm, seed 70)."""
-
-    async def scenario() -> None:
-        database = FakeDatabase()
-        moves, observer = moves_of(database)
-        await observer.view()
-        await moves.carry_out(1, MoveLeaders((MOVE,)))
-        assert (await moves.look(1)).met
-        database.depose("tablet")
-        database.depose("tablet")
-        sight = await moves.look(1)
-        assert sight.met and asked(sight)["leads"] == {"node": "t1", "term": 4}
-
-    asyncio.run(scenario())
+    database = FakeDatabase()
+    moves, observer = moves_of(database)
+    await observer.view()
+    await moves.carry_out(1, MoveLeaders((MOVE,)))
+    assert (await moves.look(1)).met
+    database.depose("tablet")
+    database.depose("tablet")
+    sight = await moves.look(1)
+    assert sight.met and asked(sight)["leads"] == {"node": "t1", "term": 4}
 
 
-def test_a_leader_that_is_back_before_anybody_saw_another_has_not_handed_over() -> None:
-    async def scenario() -> None:
-        database = FakeDatabase()
-        moves, observer = moves_of(database)
-        await observer.view()
-        await moves.carry_out(1, MoveLeaders((MOVE,)))
-        database.depose("tablet")
-        database.depose("tablet")
-        sight = await moves.look(1)
-        assert not sight.met and asked(sight)["leads"] == {"node": "t1", "term": 4}
-
-    asyncio.run(scenario())
+async def test_a_leader_that_is_back_before_anybody_saw_another_has_not_handed_over() -> None:
+    database = FakeDatabase()
+    moves, observer = moves_of(database)
+    await observer.view()
+    await moves.carry_out(1, MoveLeaders((MOVE,)))
+    database.depose("tablet")
+    database.depose("tablet")
+    sight = await moves.look(1)
+    assert not sight.met and asked(sight)["leads"] == {"node": "t1", "term": 4}
 
 
-def test_who_says_yes_and_goes_on_to_lead_has_not_handed_over() -> None:
-    async def scenario() -> None:
-        moves, observer = moves_of(Deaf())
-        await observer.view()
-        await moves.carry_out(1, MoveLeaders((MOVE,)))
-        sight = await moves.look(1)
-        assert not sight.met and asked(sight)["leads"] == {"node": "t1", "term": 1}
-
-    asyncio.run(scenario())
+async def test_who_says_yes_and_goes_on_to_lead_has_not_handed_over() -> None:
+    moves, observer = moves_of(Deaf())
+    await observer.view()
+    await moves.carry_out(1, MoveLeaders((MOVE,)))
+    sight = await moves.look(1)
+    assert not sight.met and asked(sight)["leads"] == {"node": "t1", "term": 1}
 
 
-def test_a_refusal_is_told_and_asked_again_only_while_the_same_leader_leads() -> None:
-    async def scenario() -> None:
-        database = Deaf()
-        database.answer = "not-caught-up: t2 lacks 9 entries"
-        moves, observer = moves_of(database)
-        await observer.view()
-        await moves.carry_out(1, MoveLeaders((MOVE,)))
-        assert len(database.calls) > 10
-        sight = await moves.look(1)
-        assert not sight.met and asked(sight)["refused"] == "not-caught-up: t2 lacks 9 entries"
-        database.depose("tablet")
-        assert not (await moves.look(1)).met, "another one leads, but not because it was asked"
-        database.calls.clear()
-        await moves.carry_out(2, MoveLeaders((MOVE,)))
-        assert database.calls == ["let t2 lead tablet"]
-
-    asyncio.run(scenario())
+async def test_a_refusal_is_told_and_asked_again_only_while_the_same_leader_leads() -> None:
+    database = Deaf()
+    database.answer = "not-caught-up: t2 lacks 9 entries"
+    moves, observer = moves_of(database)
+    await observer.view()
+    await moves.carry_out(1, MoveLeaders((MOVE,)))
+    assert len(database.calls) > 10
+    sight = await moves.look(1)
+    assert not sight.met and asked(sight)["refused"] == "not-caught-up: t2 lacks 9 entries"
+    database.depose("tablet")
+    assert not (await moves.look(1)).met, "another one leads, but not because it was asked"
+    database.calls.clear()
+    await moves.carry_out(2, MoveLeaders((MOVE,)))
+    assert database.calls == ["let t2 lead tablet"]
 
 
-def test_what_was_refused_costs_the_others_nothing() -> None:
-    async def scenario() -> None:
-        database = FakeDatabase()
-        moves, observer = moves_of(database)
-        await observer.view()
-        stale = Move("m2", "catalog", 0, "m3")
-        await moves.carry_out(1, MoveLeaders((MOVE, stale)))
-        sight = await moves.look(1)
-        told = {each["group"]: each for each in sight.evidence["asked"]}
-        assert sight.met and "refused" in told["catalog"] and "leads" in told["tablet"]
-
-    asyncio.run(scenario())
+async def test_what_was_refused_costs_the_others_nothing() -> None:
+    database = FakeDatabase()
+    moves, observer = moves_of(database)
+    await observer.view()
+    stale = Move("m2", "catalog", 0, "m3")
+    await moves.carry_out(1, MoveLeaders((MOVE, stale)))
+    sight = await moves.look(1)
+    told = {each["group"]: each for each in sight.evidence["asked"]}
+    assert sight.met and "refused" in told["catalog"] and "leads" in told["tablet"]
 
 
-def test_a_group_that_nobody_leads_can_be_told_nothing_of_and_is_not_healed() -> None:
-    async def scenario() -> None:
-        database = FakeDatabase()
-        moves, observer = moves_of(database)
-        await observer.view()
-        await moves.carry_out(1, MoveLeaders((MOVE,)))
-        database.mute = {"t1", "t2", "t3"}
-        assert (await moves.look(1)).met is None
-        await moves.undo(1)
-        gone = await moves.look_gone(1)
-        assert not gone.met and gone.blame == "database" and gone.evidence["idle"] == ["tablet"]
-
-    asyncio.run(scenario())
+async def test_a_group_that_nobody_leads_can_be_told_nothing_of_and_is_not_healed() -> None:
+    database = FakeDatabase()
+    moves, observer = moves_of(database)
+    await observer.view()
+    await moves.carry_out(1, MoveLeaders((MOVE,)))
+    database.mute = {"t1", "t2", "t3"}
+    assert (await moves.look(1)).met is None
+    await moves.undo(1)
+    gone = await moves.look_gone(1)
+    assert not gone.met and gone.blame == "database" and gone.evidence["idle"] == ["tablet"]
 
 
-def test_of_a_tablet_that_is_deleted_meanwhile_nothing_is_told_nor_asked() -> None:
-    async def scenario() -> None:
-        database = FakeDatabase()
-        moves, observer = moves_of(database)
-        await observer.view()
-        await moves.carry_out(1, MoveLeaders((MOVE, Move("m1", "catalog", 1, "m2"))))
-        await moves.carry_out(2, MoveLeaders((Move("t2", "tablet", 2, "t3"),)))
-        database.deleted = {"tablet"}
-        assert (await moves.look(1)).met, "the masters' leader was moved"
-        assert (await moves.look(2)).met is None
-        await moves.undo(2)
-        assert (await moves.look_gone(2)).met
-
-    asyncio.run(scenario())
+async def test_of_a_tablet_that_is_deleted_meanwhile_nothing_is_told_nor_asked() -> None:
+    database = FakeDatabase()
+    moves, observer = moves_of(database)
+    await observer.view()
+    await moves.carry_out(1, MoveLeaders((MOVE, Move("m1", "catalog", 1, "m2"))))
+    await moves.carry_out(2, MoveLeaders((Move("t2", "tablet", 2, "t3"),)))
+    database.deleted = {"tablet"}
+    assert (await moves.look(1)).met, "the masters' leader was moved"
+    assert (await moves.look(2)).met is None
+    await moves.undo(2)
+    assert (await moves.look_gone(2)).met
 
 
 def choose(variant: str, busy: tuple[str, ...] = (), to: tuple[str, ...] = (), seed: int = 1) -> tuple[Move, ...]:

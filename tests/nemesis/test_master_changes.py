@@ -60,14 +60,11 @@ def test_a_change_that_nobody_makes_is_not_observed_and_never_seen_to_be_gone() 
     asyncio.run(scenario())
 
 
-def test_fewer_than_three_voters_are_no_effect_that_was_asked_for() -> None:
-    async def scenario() -> None:
-        changes = MasterChanges(DatabaseObserver(FakeDatabase(), FakeEnvironment()), Claims())
-        await changes.carry_out(1, ReplaceMasters(("m2",), (None,)))
-        sight = await changes.look(1)
-        assert sight.evidence["voters"] == ["m1", "m3"] and not sight.met
-
-    asyncio.run(scenario())
+async def test_fewer_than_three_voters_are_no_effect_that_was_asked_for() -> None:
+    changes = MasterChanges(DatabaseObserver(FakeDatabase(), FakeEnvironment()), Claims())
+    await changes.carry_out(1, ReplaceMasters(("m2",), (None,)))
+    sight = await changes.look(1)
+    assert sight.evidence["voters"] == ["m1", "m3"] and not sight.met
 
 
 def test_a_leader_that_a_change_takes_out_led_when_it_began() -> None:
@@ -94,25 +91,22 @@ def test_a_leader_that_a_change_takes_out_led_when_it_began() -> None:
     assert asyncio.run(scenario()) == [{**role, "held": True}]
 
 
-def test_strangers_are_in_effect_only_while_they_answer_and_ours_do_not() -> None:
-    async def scenario() -> None:
-        database = FakeDatabase()
-        strangers = Strangers(DatabaseObserver(database, FakeEnvironment()), Claims())
-        await strangers.carry_out(1, Supplant(("m2",)))
-        assert (await strangers.look(1)).met
-        await database.start("m2")
-        assert not (await strangers.look(1)).met, "our own master answers there"
-        await database.kill("m2")
-        database.strangers.clear()
-        assert not (await strangers.look(1)).met, "nobody is there"
-        database.strangers.add("m2")
-        await strangers.undo(1)
-        assert (await strangers.look_gone(1)).met
-        database.strangers.add("m2")
-        left = await strangers.look_gone(1)
-        assert not left.met and left.blame == "harness"
-
-    asyncio.run(scenario())
+async def test_strangers_are_in_effect_only_while_they_answer_and_ours_do_not() -> None:
+    database = FakeDatabase()
+    strangers = Strangers(DatabaseObserver(database, FakeEnvironment()), Claims())
+    await strangers.carry_out(1, Supplant(("m2",)))
+    assert (await strangers.look(1)).met
+    await database.start("m2")
+    assert not (await strangers.look(1)).met, "our own master answers there"
+    await database.kill("m2")
+    database.strangers.clear()
+    assert not (await strangers.look(1)).met, "nobody is there"
+    database.strangers.add("m2")
+    await strangers.undo(1)
+    assert (await strangers.look_gone(1)).met
+    database.strangers.add("m2")
+    left = await strangers.look_gone(1)
+    assert not left.met and left.blame == "harness"
 
 
 def test_a_group_that_was_changed_gets_as_many_voters_back() -> None:

@@ -60,17 +60,15 @@ def scene_of(links: SlowLinks) -> Scene:
     [(100, 100, 1, True), (6, 100, 2, True), (0, 100, 1, False), (6, 90, 1, False), (2, 100, 1, False)],
     ids=["it has all", "it comes nearer", "it gets nothing", "it gets no further", "it takes too long"],
 )
-def test_a_learner_is_promoted_for_as_long_as_it_comes_nearer(rate: int, most: int, asked: int, votes: bool) -> None:
+async def test_a_learner_is_promoted_for_as_long_as_it_comes_nearer(
+    rate: int, most: int, asked: int, votes: bool
+) -> None:
     """Seed 50 of `register`: a request lasts 8 s, a learner that got 20 entries a second took twice as long, and was
     removed each time."""
-
-    async def scenario() -> None:
-        links = SlowLinks(rate, most)
-        await links.environment.clock.sleep(1.0)
-        assert await promoted(scene_of(links), NOW, "t4") is votes
-        assert links.actions == asked * [Change("t1", GROUP, "promote", "t4", (4, 90), PATIENT_S)]
-
-    asyncio.run(scenario())
+    links = SlowLinks(rate, most)
+    await links.environment.clock.sleep(1.0)
+    assert await promoted(scene_of(links), NOW, "t4") is votes
+    assert links.actions == asked * [Change("t1", GROUP, "promote", "t4", (4, 90), PATIENT_S)]
 
 
 @pytest.mark.parametrize("split", range(ELECTIONS + 1))

@@ -66,20 +66,17 @@ HERE = [
 
 
 @pytest.mark.parametrize(("fault", "variant"), HERE)
-def test_every_variant_takes_effect_is_seen_and_heals(fault: str, variant: str) -> None:
-    async def scenario() -> None:
-        stand = Stand()
-        stand.database.renames = fault == "master-membership"
-        begun = await stand.begin(fault, variant)
-        assert begun["observed"] is True
-        assert begun["observed_ns"] >= START_NS
-        assert begun["targets"]
-        assert not stand.is_whole() or fault in COME_AND_GO
-        ended = await stand.end(fault)
-        assert ended["observed"] is True
-        assert stand.is_whole()
-
-    asyncio.run(scenario())
+async def test_every_variant_takes_effect_is_seen_and_heals(fault: str, variant: str) -> None:
+    stand = Stand()
+    stand.database.renames = fault == "master-membership"
+    begun = await stand.begin(fault, variant)
+    assert begun["observed"] is True
+    assert begun["observed_ns"] >= START_NS
+    assert begun["targets"]
+    assert not stand.is_whole() or fault in COME_AND_GO
+    ended = await stand.end(fault)
+    assert ended["observed"] is True
+    assert stand.is_whole()
 
 
 def test_a_node_that_says_nothing_of_its_disk_neither_shows_nor_denies_that_it_hangs() -> None:
@@ -102,16 +99,13 @@ def test_a_node_that_says_nothing_of_its_disk_neither_shows_nor_denies_that_it_h
     assert asyncio.run(scenario()) == [True, None, False]
 
 
-def test_a_cut_that_leaks_is_not_observed() -> None:
-    async def scenario() -> None:
-        stand = Stand()
-        stand.environment.leaky = True
-        begun = await stand.begin("partition", "halves")
-        assert begun["observed"] is False
-        assert begun["observed_ns"] is None
-        assert begun["evidence"]["leaking"]
-
-    asyncio.run(scenario())
+async def test_a_cut_that_leaks_is_not_observed() -> None:
+    stand = Stand()
+    stand.environment.leaky = True
+    begun = await stand.begin("partition", "halves")
+    assert begun["observed"] is False
+    assert begun["observed_ns"] is None
+    assert begun["evidence"]["leaking"]
 
 
 def test_a_cut_that_vanishes_is_in_effect_only_until_then() -> None:
@@ -135,17 +129,14 @@ def test_a_cut_that_vanishes_is_in_effect_only_until_then() -> None:
     assert len(ended["spans"]) == 1
 
 
-def test_a_kill_whose_victims_come_back_by_themselves_is_seen_to_end() -> None:
-    async def scenario() -> None:
-        stand = Stand()
-        begun = await stand.begin("kill", "one")
-        for _ in range(60):
-            await stand.environment.clock.sleep(0.05)
-            await stand.database.start(begun["targets"][0])
-        ended = await stand.end("kill")
-        assert sum(last - first for first, last in ended["spans"]) < 1e9
-
-    asyncio.run(scenario())
+async def test_a_kill_whose_victims_come_back_by_themselves_is_seen_to_end() -> None:
+    stand = Stand()
+    begun = await stand.begin("kill", "one")
+    for _ in range(60):
+        await stand.environment.clock.sleep(0.05)
+        await stand.database.start(begun["targets"][0])
+    ended = await stand.end("kill")
+    assert sum(last - first for first, last in ended["spans"]) < 1e9
 
 
 @pytest.mark.parametrize(("fault", "variant"), [("failpoint", "delay"), ("crash-loop", "one")])
@@ -204,109 +195,86 @@ def test_a_role_is_looked_at_again_after_what_precedes_a_fault() -> None:
     assert all(role["held"] for role in begun["roles"])
 
 
-def test_a_fault_on_a_network_that_carries_nothing_is_not_observed() -> None:
-    async def scenario() -> None:
-        stand = Stand()
-        names = [*stand.database.states, CLIENTS]
-        stand.environment.left_behind = {(a, b) for a in names for b in names}
-        begun = await stand.begin("partition", "one")
-        assert begun["observed"] is False
-        assert begun["evidence"]["silent"]
-
-    asyncio.run(scenario())
+async def test_a_fault_on_a_network_that_carries_nothing_is_not_observed() -> None:
+    stand = Stand()
+    names = [*stand.database.states, CLIENTS]
+    stand.environment.left_behind = {(a, b) for a in names for b in names}
+    begun = await stand.begin("partition", "one")
+    assert begun["observed"] is False
+    assert begun["evidence"]["silent"]
 
 
-def test_whose_failure_it_is_when_a_fault_is_not_gone() -> None:
-    async def scenario() -> None:
-        stand = Stand()
-        await stand.begin("partition", "halves")
-        stand.environment.left_behind = {("t1", "t2")}
-        ended = await stand.end("partition")
-        assert (ended["observed"], ended["blame"]) == (False, "harness")
-        assert ended["evidence"]["silent"] == ["t1->t2"]
-        stand = Stand()
-        begun = await stand.begin("kill", "one")
-        stand.database.mute = set(begun["targets"])
-        ended = await stand.end("kill")
-        assert (ended["observed"], ended["blame"]) == (False, "database")
-
-    asyncio.run(scenario())
+async def test_whose_failure_it_is_when_a_fault_is_not_gone() -> None:
+    stand = Stand()
+    await stand.begin("partition", "halves")
+    stand.environment.left_behind = {("t1", "t2")}
+    ended = await stand.end("partition")
+    assert (ended["observed"], ended["blame"]) == (False, "harness")
+    assert ended["evidence"]["silent"] == ["t1->t2"]
+    stand = Stand()
+    begun = await stand.begin("kill", "one")
+    stand.database.mute = set(begun["targets"])
+    ended = await stand.end("kill")
+    assert (ended["observed"], ended["blame"]) == (False, "database")
 
 
-def test_a_kill_that_misses_is_not_observed() -> None:
-    async def scenario() -> None:
-        stand = Stand()
-        stand.database.immortal = set(stand.database.states)
-        begun = await stand.begin("kill")
-        assert begun["observed"] is False
-        assert set(begun["evidence"]["states"].values()) == {"running"}
-
-    asyncio.run(scenario())
+async def test_a_kill_that_misses_is_not_observed() -> None:
+    stand = Stand()
+    stand.database.immortal = set(stand.database.states)
+    begun = await stand.begin("kill")
+    assert begun["observed"] is False
+    assert set(begun["evidence"]["states"].values()) == {"running"}
 
 
 @pytest.mark.parametrize("fault", ["kill", "stop", "crash-loop", "rolling-restart", "failpoint"])
-def test_processes_that_ended_by_themselves_are_neither_hit_nor_started(fault: str) -> None:
+async def test_processes_that_ended_by_themselves_are_neither_hit_nor_started(fault: str) -> None:
     """A restart that heals a fault would hide that the database's process had died."""
-
-    async def scenario() -> None:
-        for variant in KINDS[fault].variants:
-            stand = Stand()
-            stand.database.states.update(dict.fromkeys(stand.database.states, ProcessState.DEAD))
-            begun = await stand.begin(fault, variant)
-            await stand.environment.clock.sleep(2.0)
-            await stand.end(fault)
-            assert begun["observed"] is False
-            assert set(stand.database.states.values()) == {ProcessState.DEAD}, variant
-
-    asyncio.run(scenario())
-
-
-def test_a_restart_counts_only_with_a_new_incarnation() -> None:
-    async def scenario() -> None:
+    for variant in KINDS[fault].variants:
         stand = Stand()
-        stand.database.immortal = set(stand.database.states)
-        await stand.begin("kill")
-        ended = await stand.end("kill")
-        assert ended["observed"] is False
-        assert [before == after for before, after in ended["evidence"]["incarnations"].values()] == [True]
+        stand.database.states.update(dict.fromkeys(stand.database.states, ProcessState.DEAD))
+        begun = await stand.begin(fault, variant)
+        await stand.environment.clock.sleep(2.0)
+        await stand.end(fault)
+        assert begun["observed"] is False
+        assert set(stand.database.states.values()) == {ProcessState.DEAD}, variant
 
-    asyncio.run(scenario())
+
+async def test_a_restart_counts_only_with_a_new_incarnation() -> None:
+    stand = Stand()
+    stand.database.immortal = set(stand.database.states)
+    await stand.begin("kill")
+    ended = await stand.end("kill")
+    assert ended["observed"] is False
+    assert [before == after for before, after in ended["evidence"]["incarnations"].values()] == [True]
 
 
 @pytest.mark.parametrize(("fault", "variant"), [("crash-loop", "one"), ("rolling-restart", "all")])
-def test_restarts_end_with_what_they_are_at(fault: str, variant: str) -> None:
+async def test_restarts_end_with_what_they_are_at(fault: str, variant: str) -> None:
     """A command that is on its way when the fault ends is carried out before the node is started again."""
+    stand = Stand()
+    at_it = asyncio.Event()
+    kill = stand.database.kill
 
-    async def scenario() -> None:
-        stand = Stand()
-        at_it = asyncio.Event()
-        kill = stand.database.kill
+    async def slow_kill(node: str) -> None:
+        at_it.set()
+        await asyncio.sleep(0.1)
+        await kill(node)
 
-        async def slow_kill(node: str) -> None:
-            at_it.set()
-            await asyncio.sleep(0.1)
-            await kill(node)
-
-        stand.database.kill = slow_kill  # type: ignore[method-assign]
-        await stand.begin(fault, variant)
-        at_it.clear()
-        await asyncio.wait_for(at_it.wait(), 10.0)
-        ended = await stand.end(fault)
-        lives = ended["evidence"]["incarnations"]
-        assert ended["observed"] is True, lives
-        assert all(after > before for before, after in lives.values()) and stand.is_whole()
-
-    asyncio.run(scenario())
+    stand.database.kill = slow_kill  # type: ignore[method-assign]
+    await stand.begin(fault, variant)
+    at_it.clear()
+    await asyncio.wait_for(at_it.wait(), 10.0)
+    ended = await stand.end(fault)
+    lives = ended["evidence"]["incarnations"]
+    assert ended["observed"] is True, lives
+    assert all(after > before for before, after in lives.values()) and stand.is_whole()
 
 
-def test_a_leader_cut_off_was_the_leader() -> None:
-    async def scenario() -> None:
-        stand = Stand()
-        begun = await stand.begin("partition", "leaseholder")
-        assert begun["evidence"]["leader"]["group"] == "tablet"
-        assert begun["targets"] == [begun["evidence"]["leader"]["node"]] == ["t1"]
-
-    asyncio.run(scenario())
+async def test_a_leader_cut_off_was_the_leader() -> None:
+    stand = Stand()
+    begun = await stand.begin("partition", "leaseholder")
+    assert begun["evidence"]["leader"]["group"] == "tablet"
+    assert begun["targets"] == [begun["evidence"]["leader"]["node"]] == ["t1"]
 
 
 @pytest.mark.parametrize("fault", ["kill", "pause", "partition", "clock-jump"])
@@ -365,98 +333,77 @@ def test_who_is_hit_for_no_role_has_none() -> None:
     assert "roles" not in asyncio.run(scenario())
 
 
-def test_no_leader_no_fault() -> None:
-    async def scenario() -> None:
+async def test_no_leader_no_fault() -> None:
+    stand = Stand()
+    for name in GROUPS["tablet"]:
+        await stand.database.pause(name)
+    begun = await stand.begin("kill", "leaseholder")
+    assert begun["observed"] is False
+    assert "leaseholder" in begun["evidence"]["reason"]
+    assert not any(call.startswith("kill") for call in stand.database.calls)
+
+
+async def test_process_faults_never_meet_on_a_node() -> None:
+    for seed in range(20):
         stand = Stand()
-        for name in GROUPS["tablet"]:
-            await stand.database.pause(name)
-        begun = await stand.begin("kill", "leaseholder")
-        assert begun["observed"] is False
-        assert "leaseholder" in begun["evidence"]["reason"]
-        assert not any(call.startswith("kill") for call in stand.database.calls)
-
-    asyncio.run(scenario())
-
-
-def test_process_faults_never_meet_on_a_node() -> None:
-    async def scenario() -> None:
-        for seed in range(20):
-            stand = Stand()
-            killed = await stand.begin("kill", "random", 0, seed)
-            paused = await stand.begin("pause", "one", 1, seed)
-            assert not set(killed["targets"]) & set(paused.get("targets", []))
-            await stand.end("kill", 0)
-            await stand.end("pause", 1)
-            assert stand.is_whole()
-
-    asyncio.run(scenario())
-
-
-def test_ending_one_partition_leaves_the_other() -> None:
-    async def scenario() -> None:
-        stand = Stand()
-        await stand.begin("partition", "leaseholder", 0)
-        first = set(stand.environment.links_cut)
-        await stand.begin("partition", "leader-master", 1)
-        assert stand.environment.links_cut > first
-        ended = await stand.end("partition", 1)
-        assert stand.environment.links_cut == first
-        assert ended["observed"] is True
-
-    asyncio.run(scenario())
-
-
-def test_an_end_without_number_ends_whatever_is_in_effect() -> None:
-    async def scenario() -> None:
-        stand = Stand()
-        await stand.begin("pause", instance=7)
-        ended = await stand.end("pause", None)
-        assert (ended["instance"], ended["observed"]) == (7, True)
-        assert (await stand.end("pause", None))["instance"] is None
-
-    asyncio.run(scenario())
-
-
-def test_teardown_heals_what_failed_half_way() -> None:
-    async def scenario() -> None:
-        stand = Stand()
-        stand.environment.failing = {"cut"}
-        with pytest.raises(HarnessError, match="half-way"):
-            await stand.begin("partition", "halves", 0)
-        stand.database.unkillable = {"m2"}
-        with pytest.raises(HarnessError, match="m2"):
-            await stand.begin("kill", "all", 1)
-        await stand.nemesis.teardown()
+        killed = await stand.begin("kill", "random", 0, seed)
+        paused = await stand.begin("pause", "one", 1, seed)
+        assert not set(killed["targets"]) & set(paused.get("targets", []))
+        await stand.end("kill", 0)
+        await stand.end("pause", 1)
         assert stand.is_whole()
 
-    asyncio.run(scenario())
+
+async def test_ending_one_partition_leaves_the_other() -> None:
+    stand = Stand()
+    await stand.begin("partition", "leaseholder", 0)
+    first = set(stand.environment.links_cut)
+    await stand.begin("partition", "leader-master", 1)
+    assert stand.environment.links_cut > first
+    ended = await stand.end("partition", 1)
+    assert stand.environment.links_cut == first
+    assert ended["observed"] is True
 
 
-def test_teardown_heals_the_rest_when_something_can_not_be_healed() -> None:
-    async def scenario() -> None:
-        stand = Stand()
-        await stand.begin("kill", "all", 0)
-        await stand.begin("partition", "halves", 1)
-        stand.database.unstartable = {"t2"}
-        with pytest.raises(HarnessError, match="t2 does not start"):
-            await stand.nemesis.teardown()
-        assert not stand.environment.links_cut
-        assert [name for name, state in stand.database.states.items() if state is ProcessState.DEAD] == ["t2"]
-        stand.database.unstartable = set()
+async def test_an_end_without_number_ends_whatever_is_in_effect() -> None:
+    stand = Stand()
+    await stand.begin("pause", instance=7)
+    ended = await stand.end("pause", None)
+    assert (ended["instance"], ended["observed"]) == (7, True)
+    assert (await stand.end("pause", None))["instance"] is None
+
+
+async def test_teardown_heals_what_failed_half_way() -> None:
+    stand = Stand()
+    stand.environment.failing = {"cut"}
+    with pytest.raises(HarnessError, match="half-way"):
+        await stand.begin("partition", "halves", 0)
+    stand.database.unkillable = {"m2"}
+    with pytest.raises(HarnessError, match="m2"):
+        await stand.begin("kill", "all", 1)
+    await stand.nemesis.teardown()
+    assert stand.is_whole()
+
+
+async def test_teardown_heals_the_rest_when_something_can_not_be_healed() -> None:
+    stand = Stand()
+    await stand.begin("kill", "all", 0)
+    await stand.begin("partition", "halves", 1)
+    stand.database.unstartable = {"t2"}
+    with pytest.raises(HarnessError, match="t2 does not start"):
         await stand.nemesis.teardown()
-        assert stand.is_whole()
+    assert not stand.environment.links_cut
+    assert [name for name, state in stand.database.states.items() if state is ProcessState.DEAD] == ["t2"]
+    stand.database.unstartable = set()
+    await stand.nemesis.teardown()
+    assert stand.is_whole()
 
-    asyncio.run(scenario())
 
-
-def test_only_what_we_did_is_undone() -> None:
-    async def scenario() -> None:
-        stand = Stand()
-        await stand.database.kill("t4")
-        await stand.begin("pause", "leaseholder", 0)
-        await stand.nemesis.teardown()
-        assert stand.database.states["t4"] is ProcessState.DEAD
-        assert "start t4" not in stand.database.calls
-        assert stand.environment.heals == 0
-
-    asyncio.run(scenario())
+async def test_only_what_we_did_is_undone() -> None:
+    stand = Stand()
+    await stand.database.kill("t4")
+    await stand.begin("pause", "leaseholder", 0)
+    await stand.nemesis.teardown()
+    assert stand.database.states["t4"] is ProcessState.DEAD
+    assert "start t4" not in stand.database.calls
+    assert stand.environment.heals == 0

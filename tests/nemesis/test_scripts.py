@@ -55,127 +55,100 @@ WHERE_CLIENTS_WRITE = ("lost-answer", "power-cut", "snapshot-race", "unheard-com
 """Those of them that take any group that clients write to."""
 
 
-def test_a_log_that_takes_no_more_is_not_flooded_any_further() -> None:
+async def test_a_log_that_takes_no_more_is_not_flooded_any_further() -> None:
     """Seeds 41 and 44 of snapshot-race: thousands of writes stood before what clients asked for, for seconds each."""
-
-    async def scenario() -> None:
-        episode = Episode("snapshot-race", 1)
-        await episode.step("begin")
-        for _ in range(8):
-            await episode.step("step")
-        floods = [int(call.split()[2]) for call in episode.database.calls if call.startswith("flood")]
-        assert floods[:2] == [1, FLOOD_WRITES] and set(floods[2:]) == {LEAST_WRITES}, "this fake's logs never grow"
-        await episode.step("end")
-
-    asyncio.run(scenario())
+    episode = Episode("snapshot-race", 1)
+    await episode.step("begin")
+    for _ in range(8):
+        await episode.step("step")
+    floods = [int(call.split()[2]) for call in episode.database.calls if call.startswith("flood")]
+    assert floods[:2] == [1, FLOOD_WRITES] and set(floods[2:]) == {LEAST_WRITES}, "this fake's logs never grow"
+    await episode.step("end")
 
 
 @pytest.mark.parametrize("wide", [False, True], ids=["three", "five"])
 @pytest.mark.parametrize("script", WITH_LEADERS)
 @pytest.mark.parametrize("seed", range(5))
-def test_only_the_core_of_a_script_is_observed_and_it_heals(script: str, seed: int, wide: bool) -> None:
-    async def scenario() -> None:
-        episode = Episode(script, seed, wide)
-        steps = [await episode.step("begin")] + [await episode.step("step") for _ in range(12)]
-        assert len({report["action"] for report in steps}) > 2
-        assert all(report["observed"] is (True if report["core"] else None) for report in steps)
-        ended = await episode.step("end")
-        assert ended["observed"] is True
-        assert episode.is_whole()
-
-    asyncio.run(scenario())
+async def test_only_the_core_of_a_script_is_observed_and_it_heals(script: str, seed: int, wide: bool) -> None:
+    episode = Episode(script, seed, wide)
+    steps = [await episode.step("begin")] + [await episode.step("step") for _ in range(12)]
+    assert len({report["action"] for report in steps}) > 2
+    assert all(report["observed"] is (True if report["core"] else None) for report in steps)
+    ended = await episode.step("end")
+    assert ended["observed"] is True
+    assert episode.is_whole()
 
 
 @pytest.mark.parametrize("wide", [False, True], ids=["three", "five"])
 @pytest.mark.parametrize("script", WHERE_CLIENTS_WRITE)
-def test_scripts_hit_the_masters_where_clients_write_to_the_catalog(script: str, wide: bool) -> None:
+async def test_scripts_hit_the_masters_where_clients_write_to_the_catalog(script: str, wide: bool) -> None:
     """Of a workload that makes tables `lost-answer` never lost the answer to a change of them."""
-
-    async def scenario() -> None:
-        episode = Episode(script, 1, wide, frozenset({"catalog"}))
-        steps = [await episode.step("begin")] + [await episode.step("step") for _ in range(12)]
-        hit = {name for report in steps for name in report["targets"]}
-        assert hit and hit <= set(episode.groups["catalog"])
-        assert (await episode.step("end"))["observed"] is True and episode.is_whole()
-
-    asyncio.run(scenario())
+    episode = Episode(script, 1, wide, frozenset({"catalog"}))
+    steps = [await episode.step("begin")] + [await episode.step("step") for _ in range(12)]
+    hit = {name for report in steps for name in report["targets"]}
+    assert hit and hit <= set(episode.groups["catalog"])
+    assert (await episode.step("end"))["observed"] is True and episode.is_whole()
 
 
-def test_each_new_leader_is_cut_off_in_turn() -> None:
-    async def scenario() -> None:
-        episode = Episode("new-leader-partition", 2)
-        first = await episode.step("begin")
-        reports = [first] + [await episode.step("step") for _ in range(10)]
-        cut_off = [report["targets"] for report in reports if report["targets"]]
-        assert all(len(targets) == 1 for targets in cut_off)
-        assert all(before != after for before, after in pairwise(cut_off))
-        group = next(voters for voters in GROUPS.values() if cut_off[0][0] in voters)
-        assert {targets[0] for targets in cut_off} == set(group)
-
-    asyncio.run(scenario())
+async def test_each_new_leader_is_cut_off_in_turn() -> None:
+    episode = Episode("new-leader-partition", 2)
+    first = await episode.step("begin")
+    reports = [first] + [await episode.step("step") for _ in range(10)]
+    cut_off = [report["targets"] for report in reports if report["targets"]]
+    assert all(len(targets) == 1 for targets in cut_off)
+    assert all(before != after for before, after in pairwise(cut_off))
+    group = next(voters for voters in GROUPS.values() if cut_off[0][0] in voters)
+    assert {targets[0] for targets in cut_off} == set(group)
 
 
-def test_a_script_that_waits_for_long_lets_its_episode_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_script_that_waits_for_long_lets_its_episode_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps come to an end, the script does not: it goes on where it was when it is asked again."""
+    seen = asyncio.Event()
 
-    async def scenario() -> None:
-        seen = asyncio.Event()
+    async def patient(scene: Scene) -> None:
+        await seen.wait()
+        await scene.reached(leader="t1")
 
-        async def patient(scene: Scene) -> None:
-            await seen.wait()
-            await scene.reached(leader="t1")
-
-        monkeypatch.setitem(SCRIPTS, "patient", replace(SCRIPTS["power-cut"], script=patient))
-        episode = Episode("patient", 1)
-        episode.nemesis = FaultNemesis(episode.database, episode.environment, replace(QUICK, step_s=0.01))
-        for step in ("begin", "step"):
-            waiting = await episode.step(step)
-            assert (waiting["core"], waiting["observed"], waiting.get("finished")) == (False, None, None)
-        seen.set()
-        assert (await episode.step("step"))["core"]
-        assert (await episode.step("end"))["observed"]
-
-    asyncio.run(scenario())
+    monkeypatch.setitem(SCRIPTS, "patient", replace(SCRIPTS["power-cut"], script=patient))
+    episode = Episode("patient", 1)
+    episode.nemesis = FaultNemesis(episode.database, episode.environment, replace(QUICK, step_s=0.01))
+    for step in ("begin", "step"):
+        waiting = await episode.step(step)
+        assert (waiting["core"], waiting["observed"], waiting.get("finished")) == (False, None, None)
+    seen.set()
+    assert (await episode.step("step"))["core"]
+    assert (await episode.step("end"))["observed"]
 
 
-def test_teardown_stops_a_script_in_the_middle() -> None:
-    async def scenario() -> None:
-        episode = Episode("power-cut", 1)
-        await episode.step("begin")
-        await episode.step("step")
-        await episode.nemesis.teardown()
-        assert episode.is_whole()
-        assert len(asyncio.all_tasks()) == 1
-
-    asyncio.run(scenario())
+async def test_teardown_stops_a_script_in_the_middle() -> None:
+    episode = Episode("power-cut", 1)
+    await episode.step("begin")
+    await episode.step("step")
+    await episode.nemesis.teardown()
+    assert episode.is_whole()
+    assert len(asyncio.all_tasks()) == 1
 
 
-def test_a_core_whose_cut_leaks_is_not_observed() -> None:
-    async def scenario() -> None:
-        episode = Episode("new-leader-partition", 2)
-        episode.environment.leaky = True
-        reports = [await episode.step("begin")]
-        for _ in range(8):
-            episode.database.depose("tablet")
-            episode.database.depose("catalog")
-            reports.append(await episode.step("step"))
-        cores = [report for report in reports if report["core"]]
-        assert cores
-        assert all(report["observed"] is False and report["evidence"]["leaking"] for report in cores)
-
-    asyncio.run(scenario())
+async def test_a_core_whose_cut_leaks_is_not_observed() -> None:
+    episode = Episode("new-leader-partition", 2)
+    episode.environment.leaky = True
+    reports = [await episode.step("begin")]
+    for _ in range(8):
+        episode.database.depose("tablet")
+        episode.database.depose("catalog")
+        reports.append(await episode.step("step"))
+    cores = [report for report in reports if report["core"]]
+    assert cores
+    assert all(report["observed"] is False and report["evidence"]["leaking"] for report in cores)
 
 
-def test_a_kill_at_the_core_that_misses_is_not_observed() -> None:
-    async def scenario() -> None:
-        episode = Episode("power-cut", 1)
-        episode.database.immortal = set(episode.database.states)
-        reports = [await episode.step("begin")] + [await episode.step("step") for _ in range(4)]
-        cores = [report for report in reports if report["core"]]
-        assert cores
-        assert not any(report["observed"] for report in cores)
-
-    asyncio.run(scenario())
+async def test_a_kill_at_the_core_that_misses_is_not_observed() -> None:
+    episode = Episode("power-cut", 1)
+    episode.database.immortal = set(episode.database.states)
+    reports = [await episode.step("begin")] + [await episode.step("step") for _ in range(4)]
+    cores = [report for report in reports if report["core"]]
+    assert cores
+    assert not any(report["observed"] for report in cores)
 
 
 def test_what_a_script_raises_is_told_once_and_it_is_finished(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,16 +168,13 @@ def test_what_a_script_raises_is_told_once_and_it_is_finished(monkeypatch: pytes
     asyncio.run(scenario())
 
 
-def test_a_script_that_finds_no_leader_says_so() -> None:
-    async def scenario() -> None:
-        episode = Episode("power-cut", 1)
-        for name in episode.database.states:
-            episode.database.states[name] = ProcessState.PAUSED
-        begun = await episode.step("begin")
-        assert (begun["observed"], begun["finished"]) == (False, True)
-        assert (await episode.step("step"))["finished"] is True
-
-    asyncio.run(scenario())
+async def test_a_script_that_finds_no_leader_says_so() -> None:
+    episode = Episode("power-cut", 1)
+    for name in episode.database.states:
+        episode.database.states[name] = ProcessState.PAUSED
+    begun = await episode.step("begin")
+    assert (begun["observed"], begun["finished"]) == (False, True)
+    assert (await episode.step("step"))["finished"] is True
 
 
 @pytest.mark.parametrize(
@@ -251,19 +221,16 @@ class Spoiled(FakeDatabase):
 
 
 @pytest.mark.parametrize("spoiled", ["", "nobody writes", "refused", "restarted", "no later lease"])
-def test_a_batch_is_late_only_if_it_waits_in_one_life_under_an_earlier_lease(spoiled: str) -> None:
-    async def scenario() -> None:
-        episode = Episode("late-batch", 1)
-        database = episode.database = Spoiled(wall_ns=episode.environment.wall_ns)
-        database.spoiled = spoiled
-        episode.nemesis = FaultNemesis(database, episode.environment, QUICK)
-        reports = [await episode.step("begin")] + [await episode.step("step") for _ in range(7)]
-        cores = [report for report in reports if report["core"]]
-        assert bool(cores) is (spoiled == "")
-        assert all(report["observed"] and report["evidence"]["leases"]["held"] == 3 for report in cores)
-        assert (await episode.step("end"))["observed"] and episode.is_whole()
-
-    asyncio.run(scenario())
+async def test_a_batch_is_late_only_if_it_waits_in_one_life_under_an_earlier_lease(spoiled: str) -> None:
+    episode = Episode("late-batch", 1)
+    database = episode.database = Spoiled(wall_ns=episode.environment.wall_ns)
+    database.spoiled = spoiled
+    episode.nemesis = FaultNemesis(database, episode.environment, QUICK)
+    reports = [await episode.step("begin")] + [await episode.step("step") for _ in range(7)]
+    cores = [report for report in reports if report["core"]]
+    assert bool(cores) is (spoiled == "")
+    assert all(report["observed"] and report["evidence"]["leases"]["held"] == 3 for report in cores)
+    assert (await episode.step("end"))["observed"] and episode.is_whole()
 
 
 @pytest.mark.parametrize(

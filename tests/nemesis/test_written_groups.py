@@ -32,32 +32,25 @@ from nemesis.stage import Stage
         ({"tablet", "catalog"}, "master", {"catalog"}),
     ],
 )
-def test_a_group_to_write_to_is_one_that_clients_write_to(
+async def test_a_group_to_write_to_is_one_that_clients_write_to(
     written: set[str] | None, role: str | None, found: set[str]
 ) -> None:
-    async def scenario() -> None:
-        database = FakeDatabase(written=None if written is None else frozenset(written))
-        scene = Scene(DatabaseObserver(database, FakeEnvironment()), Random(1), Stage(), patience_s=1.0)
-        leaders = [await scene.group(writable=True, role=role) for _ in range(20)]
-        assert {each.group for each in leaders if each is not None} == found
-
-    asyncio.run(scenario())
+    database = FakeDatabase(written=None if written is None else frozenset(written))
+    scene = Scene(DatabaseObserver(database, FakeEnvironment()), Random(1), Stage(), patience_s=1.0)
+    leaders = [await scene.group(writable=True, role=role) for _ in range(20)]
+    assert {each.group for each in leaders if each is not None} == found
 
 
 @pytest.mark.parametrize("idle", [False, True])
-def test_a_group_is_one_that_stays(idle: bool) -> None:
+async def test_a_group_is_one_that_stays(idle: bool) -> None:
     """Seed 8 of `catalog`: `idle-bridge` waited for followers of tablets that were dropped as it cut them off; seeds 13
     and 49 of a swarm: `membership` and `rotate-majority` waited for leaders of such tablets."""
-
-    async def scenario() -> None:
-        database, environment = FakeDatabase(), FakeEnvironment()
-        scene = Scene(DatabaseObserver(database, environment), Random(1), Stage(), patience_s=1.0)
-        for written, found in ((None, {"tablet", "catalog"}), ({"another"}, {"catalog"})):
-            database.written = None if written is None else frozenset(written)
-            seen = {each.group for _ in range(40) if (each := await scene.group(idle)) is not None}
-            assert seen == found
-
-    asyncio.run(scenario())
+    database, environment = FakeDatabase(), FakeEnvironment()
+    scene = Scene(DatabaseObserver(database, environment), Random(1), Stage(), patience_s=1.0)
+    for written, found in ((None, {"tablet", "catalog"}), ({"another"}, {"catalog"})):
+        database.written = None if written is None else frozenset(written)
+        seen = {each.group for _ in range(40) if (each := await scene.group(idle)) is not None}
+        assert seen == found
 
 
 def play(workload: str, scenario: Callable[[SimDatabase], Awaitable[None]]) -> None:

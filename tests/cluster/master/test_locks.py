@@ -84,18 +84,15 @@ def test_a_writer_is_not_overtaken_by_readers_for_ever() -> None:
     assert order == ["r1", "w", "r2", "r3"]
 
 
-def test_a_lock_that_is_granted_to_who_is_cancelled_in_the_same_step_is_free() -> None:
-    async def scenario() -> None:
-        locks, key = KeyLocks(), name_keys("a")
-        held = locks.hold(*key)
-        await held.__aenter__()
-        waiting = asyncio.create_task(locks.hold(*key).__aenter__())
-        await asyncio.sleep(0)
-        await held.__aexit__(None, None, None)
-        waiting.cancel()
-        await asyncio.gather(waiting, return_exceptions=True)
-        async with asyncio.timeout(1.0), locks.hold(*key):
-            pass
-        assert waiting.cancelled() and len(locks) == 0
-
-    asyncio.run(scenario())
+async def test_a_lock_that_is_granted_to_who_is_cancelled_in_the_same_step_is_free() -> None:
+    locks, key = KeyLocks(), name_keys("a")
+    held = locks.hold(*key)
+    await held.__aenter__()
+    waiting = asyncio.create_task(locks.hold(*key).__aenter__())
+    await asyncio.sleep(0)
+    await held.__aexit__(None, None, None)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    async with asyncio.timeout(1.0), locks.hold(*key):
+        pass
+    assert waiting.cancelled() and len(locks) == 0
