@@ -67,19 +67,16 @@ async def test_a_task_that_is_cancelled_ends_the_coroutine_where_it_waits(turns:
     assert ends == ["finally"]
 
 
-def test_closing_it_unwinds_the_coroutine_also_before_its_task_ran() -> None:
+async def test_closing_it_unwinds_the_coroutine_also_before_its_task_ran() -> None:
     ends: list[str] = []
 
-    async def main() -> None:
-        async def work() -> None:
-            try:
-                await asyncio.get_running_loop().create_future()
-            finally:
-                ends.append("finally")
+    async def work() -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            ends.append("finally")
 
-        begun = begin(work())
-        assert begun is not None
-        begun.close()
-
-    asyncio.run(main())
+    begun = begin(work())
+    assert begun is not None
+    begun.close()
     assert ends == ["finally"]

@@ -43,21 +43,18 @@ def test_a_group_of_masters_is_whole_when_each_is_a_voter_as_it_is_now() -> None
     assert next_step(seen(database), MASTERS) == (None, None), "nothing can be told: ask nobody for nothing"
 
 
-def test_a_change_that_nobody_makes_is_not_observed_and_never_seen_to_be_gone() -> None:
+async def test_a_change_that_nobody_makes_is_not_observed_and_never_seen_to_be_gone() -> None:
     class Deaf(FakeDatabase):
         async def change_masters(self, add: str | None, remove: str | None, timeout_s: float) -> str | None:
             return "of the voters that would be left only one is in contact"
 
-    async def scenario() -> None:
-        observer, claims = DatabaseObserver(Deaf(renames=True), FakeEnvironment()), Claims()
-        changes = MasterChanges(observer, claims)
-        await changes.carry_out(1, ReplaceMasters(("m2",), ("m2",), lose=True))
-        assert not (await changes.look(1)).met and claims.down().keys() == {"m2"}
-        await changes.undo(1)
-        gone = await changes.look_gone(1)
-        assert not gone.met and gone.blame == "database" and not claims.down()
-
-    asyncio.run(scenario())
+    observer, claims = DatabaseObserver(Deaf(renames=True), FakeEnvironment()), Claims()
+    changes = MasterChanges(observer, claims)
+    await changes.carry_out(1, ReplaceMasters(("m2",), ("m2",), lose=True))
+    assert not (await changes.look(1)).met and claims.down().keys() == {"m2"}
+    await changes.undo(1)
+    gone = await changes.look_gone(1)
+    assert not gone.met and gone.blame == "database" and not claims.down()
 
 
 async def test_fewer_than_three_voters_are_no_effect_that_was_asked_for() -> None:

@@ -181,7 +181,7 @@ async def test_a_script_that_finds_no_leader_says_so() -> None:
     ("role", "term", "leads", "knows_nothing"),
     [("leader", 4, True, True), ("follower", 4, False, True), ("follower", 5, False, False)],
 )
-def test_a_deposed_leader_may_have_given_up_and_know_nothing(
+async def test_a_deposed_leader_may_have_given_up_and_know_nothing(
     role: str, term: int, leads: bool, knows_nothing: bool
 ) -> None:
     voters = ("t1", "t2", "t3")
@@ -192,12 +192,9 @@ def test_a_deposed_leader_may_have_given_up_and_know_nothing(
         async def view(self, of: object) -> View:
             return view
 
-    async def scenario() -> None:
-        old = Leader("t1", "tablet", 4, True, 9, 9, voters)
-        assert await believes(Eyes(), old) is leads  # type: ignore[arg-type]
-        assert await unaware(Eyes(), old) is knows_nothing  # type: ignore[arg-type]
-
-    asyncio.run(scenario())
+    old = Leader("t1", "tablet", 4, True, 9, 9, voters)
+    assert await believes(Eyes(), old) is leads  # type: ignore[arg-type]
+    assert await unaware(Eyes(), old) is knows_nothing  # type: ignore[arg-type]
 
 
 class Spoiled(FakeDatabase):

@@ -11,7 +11,7 @@ from cluster.master.locks import KeyLocks, LockClass, LockKey, name_keys, table_
 from harness.sim.world import World
 
 
-def test_locks_are_taken_in_one_order_and_for_writing_where_both_are_asked_for() -> None:
+async def test_locks_are_taken_in_one_order_and_for_writing_where_both_are_asked_for() -> None:
     taken: list[LockKey] = []
 
     class Noting(KeyLocks):
@@ -19,13 +19,10 @@ def test_locks_are_taken_in_one_order_and_for_writing_where_both_are_asked_for()
             taken.append(key)
             await super().acquire(key)
 
-    async def main() -> None:
-        async with Noting().hold(
-            *tablet_keys("ba"), *table_keys("t", shared=True), *name_keys("n"), *table_keys("t"), *tablet_keys("a")
-        ):
-            pass
-
-    asyncio.run(main())
+    async with Noting().hold(
+        *tablet_keys("ba"), *table_keys("t", shared=True), *name_keys("n"), *table_keys("t"), *tablet_keys("a")
+    ):
+        pass
     assert taken == [*name_keys("n"), *table_keys("t"), *tablet_keys("ab")]
 
 

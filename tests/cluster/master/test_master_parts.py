@@ -120,26 +120,18 @@ def test_an_age_counts_from_the_question_and_the_leader_s_clock_may_be_slow() ->
     assert freshness.age_ns == 420 * MS
 
 
-def test_the_leader_is_asked_only_where_what_is_known_is_too_old() -> None:
+async def test_the_leader_is_asked_only_where_what_is_known_is_too_old() -> None:
     around, _, freshness = follower([100, 0])
-
-    async def scenario() -> None:
-        for bound_ms, asked in ((500, 1), (120, 1), (119, 2)):
-            await freshness.at_most(bound_ms * MS)
-            assert around.asked == asked
-
-    asyncio.run(scenario())
+    for bound_ms, asked in ((500, 1), (120, 1), (119, 2)):
+        await freshness.at_most(bound_ms * MS)
+        assert around.asked == asked
 
 
-def test_an_older_answer_makes_nothing_older_that_was_known() -> None:
+async def test_an_older_answer_makes_nothing_older_that_was_known() -> None:
     around, _, freshness = follower([0, 900])
-
-    async def scenario() -> None:
-        assert await freshness.at_most(0) == 10 * MS
-        around.now_ns += 20 * MS
-        assert await freshness.at_most(0) == 40 * MS
-
-    asyncio.run(scenario())
+    assert await freshness.at_most(0) == 10 * MS
+    around.now_ns += 20 * MS
+    assert await freshness.at_most(0) == 40 * MS
 
 
 def test_what_is_not_applied_here_makes_nobody_fresh() -> None:

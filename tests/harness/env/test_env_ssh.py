@@ -171,7 +171,7 @@ def test_programs_of_a_file_are_ended_and_the_shell_that_asks_is_not(tmp_path: P
         other.wait()
 
 
-def test_many_machines_are_prepared_a_few_at_a_time_and_all_are_tried() -> None:
+async def test_many_machines_are_prepared_a_few_at_a_time_and_all_are_tried() -> None:
     """Fifty-nine that began together on two cores outlasted the timeout of a command that takes a second."""
     names = [f"t{number}" for number in range(5 * PREPARED_AT_ONCE)]
     lock = threading.Lock()
@@ -189,12 +189,9 @@ def test_many_machines_are_prepared_a_few_at_a_time_and_all_are_tried() -> None:
         if host.name == "t3":
             raise HarnessError("t3 is gone")
 
-    async def scenario() -> None:
-        fleet = SshFleet()
-        adding = (fleet.add(name, SshTarget(name), prepare) for name in names)
-        outcomes = dict(zip(names, await asyncio.gather(*adding, return_exceptions=True), strict=True))
-        fleet.close()
-        assert {name for name, outcome in outcomes.items() if isinstance(outcome, HarnessError)} == {"t3"}
-
-    asyncio.run(scenario())
+    fleet = SshFleet()
+    adding = (fleet.add(name, SshTarget(name), prepare) for name in names)
+    outcomes = dict(zip(names, await asyncio.gather(*adding, return_exceptions=True), strict=True))
+    fleet.close()
+    assert {name for name, outcome in outcomes.items() if isinstance(outcome, HarnessError)} == {"t3"}
     assert sorted(tried) == sorted(names) and most <= PREPARED_AT_ONCE

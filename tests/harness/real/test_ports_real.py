@@ -94,7 +94,7 @@ def test_paths_stay_inside_the_directory(tmp_path: Path, path: str) -> None:
         asyncio.run(RealDisk(tmp_path).append(path, b"x"))
 
 
-def test_a_full_disk_keeps_nothing_of_an_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_keeps_nothing_of_an_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real_write = os.write
 
     def write_half(fd: int, data: bytes | memoryview) -> int:
@@ -102,18 +102,15 @@ def test_a_full_disk_keeps_nothing_of_an_append(tmp_path: Path, monkeypatch: pyt
             return real_write(fd, bytes(data)[:4])
         raise OSError(errno.ENOSPC, "no space left on device")
 
-    async def main() -> None:
-        disk = RealDisk(tmp_path)
-        await disk.append("wal", b"kept")
-        monkeypatch.setattr(os, "write", write_half)
-        with pytest.raises(DiskFull):
-            await disk.append("wal", b"12345678")
-        with pytest.raises(DiskFull):
-            await disk.write_atomic("state", b"12345678")
-        assert await disk.read("wal") == b"kept"
-        assert disk.list("") == ["wal"]
-
-    asyncio.run(main())
+    disk = RealDisk(tmp_path)
+    await disk.append("wal", b"kept")
+    monkeypatch.setattr(os, "write", write_half)
+    with pytest.raises(DiskFull):
+        await disk.append("wal", b"12345678")
+    with pytest.raises(DiskFull):
+        await disk.write_atomic("state", b"12345678")
+    assert await disk.read("wal") == b"kept"
+    assert disk.list("") == ["wal"]
 
 
 # ---- wire ----
