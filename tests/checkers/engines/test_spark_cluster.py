@@ -73,12 +73,18 @@ def valid_histories(folder: Path) -> Iterator[tuple[str, bool, Place]]:
     yield LOGS, True, run_that_logs(folder / "healthy", "stopped")
 
 
-def refuted_histories(folder: Path) -> Iterator[tuple[str, bool, Place]]:
+def refuted_histories(folder: Path, models: Iterable[str] = BASES) -> Iterator[tuple[str, bool, Place]]:
     """For every model one that has an anomaly, or a valid one where there is none that the model finds."""
-    for model in BASES:
+    for model in models:
         anomaly = next(iter(anomalies(model)), None)
         yield model, anomaly is None, made(folder / f"{model}-{anomaly}.parquet", model, anomaly)
     yield LOGS, False, run_that_logs(folder / "broken", "panic: out of ideas")
+
+
+def few_histories(folder: Path) -> Iterator[tuple[str, bool, Place]]:
+    """Those of the logs, and of one model of each package of `checkers`."""
+    (few := folder / "few").mkdir()
+    return refuted_histories(few, {MODELS[model].function.partition(".")[0]: model for model in BASES}.values())
 
 
 def jobs(driver: Driver) -> list[Event]:
@@ -97,7 +103,10 @@ def await_heard(driver: Driver, name: str, which: Callable[[Event], bool]) -> Ev
     return found[0]
 
 
-@pytest.mark.parametrize("histories", [refuted_histories, pytest.param(valid_histories, marks=pytest.mark.campaign)])
+@pytest.mark.parametrize(
+    "histories",
+    [few_histories, *(pytest.param(each, marks=pytest.mark.campaign) for each in (refuted_histories, valid_histories))],
+)
 def test_every_model_is_judged_as_in_process(histories: Histories, cluster: Cluster, driver: Driver) -> None:
     """The whole verdict, explanations included, and nobody compiles."""
     assert {*BASES, LOGS} == set(MODELS)
