@@ -31,6 +31,16 @@ def place_of(machine: Machine, name: str) -> tuple[str, int]:
     raise AssertionError(f"no entry of {name}")
 
 
+async def damaged_in(machine: Machine, name: str, offset: int = -10, size: int = 500) -> str:
+    """The segment of three groups of which so many bytes are damaged, this far from a group's entry; nobody runs."""
+    await three_groups(machine)
+    await machine.clock.sleep(0.3)
+    path, start = place_of(machine, name)
+    machine.node.kill()
+    machine.damage(path, start + offset, size)
+    return path
+
+
 async def served(machine: Machine, *names: str) -> None:
     for name in names:
         found = await machine.stored(name)
@@ -55,17 +65,16 @@ def test_a_flipped_bit_anywhere_in_the_log_harms_nobody() -> None:
     simulate(scenario)
 
 
-def test_wide_damage_harms_the_group_that_it_hit_and_no_other() -> None:
+@pytest.mark.parametrize(("hit", "others"), [("b", "ac"), ("c", "ab")], ids=["in the middle", "the last frame"])
+def test_wide_damage_harms_the_group_that_it_hit_and_no_other(hit: str, others: str) -> None:
+    """That of the last frame is damage too, once the log was idle."""
+
     async def scenario(machine: Machine) -> None:
-        await three_groups(machine)
-        await machine.clock.sleep(0.3)
-        path, offset = place_of(machine, "b")
-        machine.node.kill()
-        machine.damage(path, offset - 10, 500)
+        await damaged_in(machine, hit)
         await machine.start()
-        with pytest.raises(Quarantined, match="b: "):
-            await machine.recovered("b")
-        await served(machine, "a", "c")
+        with pytest.raises(Quarantined, match=f"{hit}: "):
+            await machine.recovered(hit)
+        await served(machine, *others)
         assert [each for each in machine.disk.paths() if each.startswith(ASIDE_PATH)]
 
     simulate(scenario)
@@ -76,11 +85,7 @@ def test_a_damaged_segment_is_named_once_and_so_is_its_copy(
     size: int, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(machine: Machine) -> None:
-        await three_groups(machine)
-        await machine.clock.sleep(0.3)
-        path, offset = place_of(machine, "b")
-        machine.node.kill()
-        machine.damage(path, offset, size)
+        path = await damaged_in(machine, "b", 0, size)
         damaged = machine.disk.peek(path)
         await machine.start()
         (line,) = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
@@ -93,11 +98,7 @@ def test_a_damaged_segment_is_named_once_and_so_is_its_copy(
 
 def test_a_quarantine_outlives_restarts_and_the_damaged_segment_goes() -> None:
     async def scenario(machine: Machine) -> None:
-        await three_groups(machine)
-        await machine.clock.sleep(0.3)
-        path, offset = place_of(machine, "b")
-        machine.node.kill()
-        machine.damage(path, offset - 10, 500)
+        path = await damaged_in(machine, "b")
         for _ in range(3):
             await machine.start()
             await served(machine, "a", "c")
@@ -113,32 +114,13 @@ def test_a_quarantine_outlives_restarts_and_the_damaged_segment_goes() -> None:
 
 def test_a_destroyed_quarantined_group_begins_afresh() -> None:
     async def scenario(machine: Machine) -> None:
-        await three_groups(machine)
-        await machine.clock.sleep(0.3)
-        path, offset = place_of(machine, "b")
-        machine.node.kill()
-        machine.damage(path, offset - 10, 500)
+        await damaged_in(machine, "b")
         await machine.start()
         await machine.log.destroy("b")
         assert (await machine.recovered("b")).fresh
         await machine.write(machine.group("b"), entry(1, 9))
         await machine.restart()
         assert await machine.stored("b") == (HardState(), None, (entry(1, 9),))
-
-    simulate(scenario)
-
-
-def test_wide_damage_of_the_last_frame_is_damage_once_the_log_was_idle() -> None:
-    async def scenario(machine: Machine) -> None:
-        await three_groups(machine)
-        await machine.clock.sleep(0.3)
-        path, offset = place_of(machine, "c")
-        machine.node.kill()
-        machine.damage(path, offset - 10, 500)
-        await machine.start()
-        with pytest.raises(Quarantined):
-            await machine.recovered("c")
-        await served(machine, "a", "b")
 
     simulate(scenario)
 
