@@ -40,6 +40,7 @@ THOUSANDS: Final = (
     *("checkers/transactions/*", "checkers/jepsen/*", "checkers/quorum/*", "checkers/made/*", "checkers/exporters/*"),
     *("checkers/catalog/test_catalog_search.py", "checkers/catalog/test_catalog_injected.py"),
     *("checkers/catalog/test_altered_rows.py", "checkers/engines/test_spark_settings.py"),
+    *("checkers/engines/test_threads.py", "checkers/engines/test_breadth.py"),
     *("checkers/importers/test_[dip]*.py", "checkers/test_[cefiro]*.py", "checkers/test_*bound*.py"),
     *("checkers/test_growth.py", "cluster/raft/test_raft_walks.py", "cluster/test_cluster_determinism.py"),
     *(
