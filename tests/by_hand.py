@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +10,7 @@ import pytest
 
 from assay.cli import invoke
 from assay.cluster_command import CALLS
-
-PATIENCE_S = 30.0
+from tests.support.patience import until
 
 
 class Operator:
@@ -33,16 +30,10 @@ class Operator:
         assert code == 0, text
         return json.loads(text)
 
-    def until(self, done: Callable[[], object]) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while not done():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-
 
 def make_every_call(operator: Operator) -> None:
     """All of M5 on a cluster of one master and three tablet servers, from its first answers to a table that is gone."""
-    told, until = operator.told, operator.until
+    told = operator.told
     until(lambda: operator.ask("ListTabletServers")[0] == 0)
     until(lambda: sorted(told("ListTabletServers")["live"]) == ["t1", "t2", "t3"])
     assert told("ListMasters")["leader"] == "m1"

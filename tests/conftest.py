@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
+from collections.abc import Generator
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.few_seeds import EXAMPLES
+from tests.support.patience import bear_with_this_machine
 
 settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=EXAMPLES
@@ -23,6 +25,9 @@ settings.load_profile("any machine")
 
 
 HERE: Final = Path(__file__).parent
+
+PLAYERS: Final = ("world", "twin", "cluster")
+"""Fixtures that run a coroutine: a simulated world, real or simulated ports, a cluster in containers."""
 
 WHOLE_RUNS: Final = (
     *("assay/*", "workloads/*", "docker/*", "nemesis/test_nemeses_in_simulator.py"),
@@ -35,6 +40,7 @@ THOUSANDS: Final = (
     *("checkers/transactions/*", "checkers/jepsen/*", "checkers/quorum/*", "checkers/made/*", "checkers/exporters/*"),
     *("checkers/catalog/test_catalog_search.py", "checkers/catalog/test_catalog_injected.py"),
     *("checkers/catalog/test_altered_rows.py", "checkers/engines/test_spark_settings.py"),
+    *("checkers/engines/test_threads.py", "checkers/engines/test_breadth.py"),
     *("checkers/importers/test_[dip]*.py", "checkers/test_[cefiro]*.py", "checkers/test_*bound*.py"),
     *("checkers/test_growth.py", "cluster/raft/test_raft_walks.py", "cluster/test_cluster_determinism.py"),
     *(
@@ -46,6 +52,25 @@ THOUSANDS: Final = (
 )
 """Whose tests compare thousands of histories with brute force, make large ones, or judge by many models, whose
 kernels take a minute to compile: the marker `thousands`."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_timeout_set_timer(settings: Any) -> Generator[None, bool, bool]:
+    """The limit of each test grows where other processes take the machine's cores."""
+    done = yield
+    bear_with_this_machine(settings.timeout)
+    return done
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test that is a coroutine is run by the first of `PLAYERS` that it asks for, else by asyncio."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    given = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+    player = next((given[name] for name in PLAYERS if name in given), asyncio)
+    player.run(pyfuncitem.obj(**given))
+    return True
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -60,16 +85,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if shared and item.get_closest_marker("spark"):
             item.add_marker(pytest.mark.xdist_group("spark"))
     items.sort(key=turn)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """A test that is a coroutine runs in an event loop of its own."""
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
-        return None
-    names = inspect.signature(pyfuncitem.obj).parameters
-    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
-    return True
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

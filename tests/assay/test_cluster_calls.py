@@ -16,7 +16,8 @@ from assay.cluster_command import UP_FILE, UpCluster, UpNode
 from cluster.config import NodeConfig, dump_config
 from cluster.knobs import Knobs
 from cluster.wire.messages import Replica
-from tests.by_hand import PATIENCE_S, Operator, make_every_call
+from tests.by_hand import Operator, make_every_call
+from tests.support.patience import until
 
 pytestmark = pytest.mark.xdist_group("by hand")
 
@@ -64,14 +65,13 @@ class Programs:
             return subprocess.Popen([*command, path], stderr=log)
 
     def wait_until_all_listen(self) -> None:
-        until = time.monotonic() + PATIENCE_S
         for name, address in self.addresses.items():
             while True:
                 try:
                     socket.create_connection(_endpoint(address)).close()
                     break
                 except ConnectionRefusedError:
-                    assert self.running[name].poll() is None and time.monotonic() < until, name
+                    assert self.running[name].poll() is None, name
                     time.sleep(0.05)
 
     def end(self) -> None:
@@ -120,7 +120,7 @@ def test_what_cannot_be_is_refused_with_its_kind_and_reason(
     programs: Programs, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], refusal: str
 ) -> None:
     operator = Operator(programs.store, capsys)
-    operator.until(lambda: operator.ask("ListTables")[0] == 0)
+    until(lambda: operator.ask("ListTables")[0] == 0)
     code, text = operator.ask(*words)
     assert code == 1 and refusal in text and text.count("\n") == 1, text
     assert operator.told("ListTables") == []
@@ -129,10 +129,9 @@ def test_what_cannot_be_is_refused_with_its_kind_and_reason(
 @pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\n\r\n", LARGEST_FRAME * 4, b"\x00\x00\x00\x05hello", b""])
 def test_bytes_that_are_no_frames_end_their_connection_and_no_process(programs: Programs, garbage: bytes) -> None:
     for address in programs.addresses.values():
-        with socket.create_connection(_endpoint(address), PATIENCE_S) as connection:
+        with socket.create_connection(_endpoint(address)) as connection:
             connection.sendall(garbage)
             connection.shutdown(socket.SHUT_WR)
-            connection.settimeout(PATIENCE_S)
             while connection.recv(1 << 16):
                 pass
     assert all(process.poll() is None for process in programs.running.values())

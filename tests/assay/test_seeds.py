@@ -138,7 +138,6 @@ def test_processes_share_the_cores_on_which_runs_are_judged(
     assert {result.reasons for result in results} == {(cores,)}
 
 
-@pytest.mark.timeout(300)
 def test_processes_that_are_all_due_to_be_replaced_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both were gone after as many seeds as they may run, and the command waited for ever."""
     monkeypatch.setattr(seeds, "SEEDS_PER_PROCESS", 2)

@@ -33,7 +33,7 @@ Line = dict[str, str]
 
 pytestmark = needs_corpus
 
-SAMPLE = 18
+SAMPLE = 48
 """Spark judges every so many-th history of a part in the ordinary tests (each costs it a second), all in campaigns."""
 
 ENGINES = [

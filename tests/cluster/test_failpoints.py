@@ -185,22 +185,18 @@ def test_points_that_a_node_does_not_pass_are_refused(node: str, point: str) -> 
     play(scenario)
 
 
-def test_an_alarm_that_is_cancelled_while_it_wakes_is_over() -> None:
+async def test_an_alarm_that_is_cancelled_while_it_wakes_is_over() -> None:
     """A group that stopped in its own tick woke for ever, in one step of the loop: the whole node hung."""
     woken: list[int] = []
+    alarm = Alarm(RealClock(), lambda: wake())
 
-    async def scenario() -> None:
-        alarm = Alarm(RealClock(), lambda: wake())
+    def wake() -> None:
+        woken.append(1)
+        assert len(woken) < 3, "it goes on"
+        alarm.cancel()
 
-        def wake() -> None:
-            woken.append(1)
-            assert len(woken) < 3, "it goes on"
-            alarm.cancel()
-
-        alarm.set(0)
-        await asyncio.sleep(0.05)
-
-    asyncio.run(scenario())
+    alarm.set(0)
+    await asyncio.sleep(0.05)
     assert woken == [1]
 
 

@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 
 from cluster.deploy.node_files import FOREIGN_DAEMON, NODE_DAEMON
 from harness.env.clocks import AGENT_PATH as CLOCK_AGENT
-from harness.env.docker.engine import OWNER_LABEL, RUN_LABEL, connect_engine, is_gone, parse_owner, this_process
+from harness.env.docker.engine import OWNER_LABEL, RUN_LABEL, connect_engine, parse_owner, this_process
 from harness.env.docker.environment import DockerEnvironment
 from harness.env.firewall import CHAIN
 from harness.env.reachability import AGENT_PATH as PROBE_AGENT
@@ -56,52 +57,43 @@ def engine() -> Any:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def nothing_of_ours_is_left(engine: Any) -> Iterator[None]:
+def nothing_of_ours_is_left(engine: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """After all Docker tests this machine is as it was: no container, network, volume, firewall rule, process or key.
 
-    What a living harness beside these tests has made is its own.
+    What any other process has made, beside these tests or before them, is its own.
     """
-    before = traces(engine)
-    yield
-    for _ in range(LOOKS):  # what another harness is just taking away is in no container any more for a moment
-        left = traces(engine) - before
-        if not left:
-            return
-        time.sleep(0.5)
-    pytest.fail(f"left by the Docker tests: {sorted(left)}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("temporary")))
+        before = traces(engine)
+        yield
+        for _ in range(LOOKS):  # what another harness is just taking away is in no container any more for a moment
+            left = traces(engine) - before
+            if not left:
+                return
+            time.sleep(0.5)
+        pytest.fail(f"left by the Docker tests: {sorted(left)}")
 
 
 def traces(engine: Any) -> set[str]:
-    """What there is of ours on this machine, but for that of other living processes."""
-    return {*engine_traces(engine), *process_traces(engine), *rule_traces(), *key_traces(), *folder_traces()}
+    """What there is of this process on this machine."""
+    return {*made_by(engine), *process_traces(engine), *rule_traces(), *key_traces(), *folder_traces()}
 
 
-def engine_traces(engine: Any) -> Iterator[str]:
-    """Containers, networks and volumes of this process, and of processes that are gone; and volumes of nobody."""
-    filters = {"label": RUN_LABEL}
-    found = {
-        "container": [(each.name, each.labels) for each in engine.containers.list(all=True, filters=filters)],
-        "network": [(each.name, each.attrs["Labels"]) for each in engine.networks.list(filters=filters)],
-        "volume": [(each.name, each.attrs["Labels"]) for each in engine.volumes.list(filters=filters)],
-    }
-    yield from (f"volume {each.name}" for each in engine.volumes.list(filters={"dangling": True}) if is_nobodys(each))
-    ours = this_process()
-    for kind, named in found.items():
-        for name, labels in named:
-            owner = parse_owner(labels.get(OWNER_LABEL, ""))
-            if owner is None or owner == ours or is_gone(owner, ours):
-                yield f"{kind} {name}"
-
-
-def is_nobodys(volume: Any) -> bool:
-    """An anonymous volume carries no label that says whose it was."""
-    return RUN_LABEL not in (volume.attrs["Labels"] or {})
+def made_by(engine: Any, pid: int | None = None) -> set[str]:
+    """The names of containers, networks and volumes of this process, or of another one on this machine."""
+    api, filters = engine.api, {"label": RUN_LABEL}
+    found = [(each["Names"][0].lstrip("/"), each["Labels"]) for each in api.containers(all=True, filters=filters)]
+    others = (*api.networks(filters=filters), *(api.volumes(filters=filters)["Volumes"] or ()))
+    found += [(each["Name"], each["Labels"]) for each in others]
+    wanted = replace(this_process(), pid=pid or os.getpid(), start_ticks=0)
+    owners = ((name, parse_owner(labels.get(OWNER_LABEL, ""))) for name, labels in found)
+    return {name for name, owner in owners if owner is not None and replace(owner, start_ticks=0) == wanted}
 
 
 def process_traces(engine: Any) -> Iterator[str]:
     """Node programs, agents and sshds of ours (containers' processes are seen here too) in no container that is
     known."""
-    known = {each.id for each in engine.containers.list(all=True)}
+    known = {each["Id"] for each in engine.api.containers(all=True)}
     marks = (NODE_DAEMON.marker, FOREIGN_DAEMON.marker, PROBE_AGENT, CLOCK_AGENT)
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -175,7 +167,7 @@ def left_of(engine: Any) -> Callable[[str], list[str]]:
 
     def find(run_id: str) -> list[str]:
         filters = {"label": f"{RUN_LABEL}={run_id}"}
-        containers = engine.containers.list(all=True, filters=filters)
+        containers = engine.containers.list(all=True, filters=filters, ignore_removed=True)
         others = (*engine.volumes.list(filters=filters), *engine.networks.list(filters=filters))
         return [each.name for each in (*containers, *others)]
 

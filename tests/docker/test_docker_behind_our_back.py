@@ -14,11 +14,11 @@ import pytest
 from assay.compose import carry_out
 from assay.judging import judge_saved_run
 from assay.options import RunOptions
-from harness.env.docker.engine import RUN_LABEL
 from harness.env.firewall import CHAIN
 from harness.history.ops import Op
 from harness.run.spec import Silent
 from harness.verdict.run_verdict import RunVerdict
+from tests.docker.conftest import made_by
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker")]
 
@@ -26,15 +26,15 @@ IPTABLES = "for tool in iptables-nft iptables-legacy; do $tool -w -S INPUT >/dev
 
 
 class Somebody(Silent):
-    """Has the containers of the one run that began after it did; `meddle` is told each stage and each event."""
+    """Has the containers of the one run that this process begins next; `meddle` is told each stage and each event."""
 
     def __init__(self, engine: Any, meddle: Callable[[Somebody, str, Op | None], None]) -> None:
         self.engine, self.meddle = engine, meddle
-        self.before = {each.id for each in engine.containers.list(all=True)}
+        self.before = made_by(engine)
 
     def node(self, name: str) -> Any:
-        found = self.engine.containers.list(all=True, filters={"label": RUN_LABEL})
-        return next(each for each in found if each.id not in self.before and each.name.endswith(f"-{name}"))
+        ours = made_by(self.engine) - self.before
+        return self.engine.containers.get(next(each for each in ours if each.endswith(f"-{name}")))
 
     def iptables(self, name: str, words: str) -> None:
         done = self.node(name).exec_run(["sh", "-c", IPTABLES + words])

@@ -65,79 +65,64 @@ def test_every_node_leaves_a_log(cluster: Cluster) -> None:
     assert all(b"listening at" in log for log in logs.values())
 
 
-def test_a_full_volume_is_seen_from_inside_until_it_has_room_again(cluster: Cluster) -> None:
-    async def scenario() -> None:
-        assert not (await cluster.disk("t1")).full
-        await cluster.database.fill_disk("t1")
-        assert (await cluster.disk("t1")).full
-        assert not (await cluster.disk("t2")).full
-        await cluster.write()
-        await cluster.database.free_disk("t1")
-        assert not (await cluster.disk("t1")).full
-        await cluster.serves()
-
-    cluster.run(scenario())
+async def test_a_full_volume_is_seen_from_inside_until_it_has_room_again(cluster: Cluster) -> None:
+    assert not (await cluster.disk("t1")).full
+    await cluster.database.fill_disk("t1")
+    assert (await cluster.disk("t1")).full
+    assert not (await cluster.disk("t2")).full
+    await cluster.write()
+    await cluster.database.free_disk("t1")
+    assert not (await cluster.disk("t1")).full
+    await cluster.serves()
 
 
-def test_slow_and_hung_disks_are_seen_from_inside_until_they_are_disarmed(cluster: Cluster) -> None:
-    async def scenario() -> None:
-        assert await cluster.database.arm("t1", SYNC, "delay", times=0, seconds=0.2)
-        assert (await cluster.disk("t1")).sync_ms >= 200  # behind the log's own writes it may not have ended yet
-        assert await cluster.database.arm("t1", SYNC, "hang", times=0)
-        assert not (await cluster.disk("t1")).ended
-        await cluster.write()
-        await cluster.database.disarm("t1", SYNC)
-        for _ in range(20):
-            if (await cluster.disk("t1")).ended:
-                break
-            await asyncio.sleep(0.1)
-        assert (await cluster.disk("t1")).ended
-        assert (await cluster.database.acted("t1"))[SYNC] >= 2
-        await cluster.serves()
-
-    cluster.run(scenario())
+async def test_slow_and_hung_disks_are_seen_from_inside_until_they_are_disarmed(cluster: Cluster) -> None:
+    assert await cluster.database.arm("t1", SYNC, "delay", times=0, seconds=0.2)
+    assert (await cluster.disk("t1")).sync_ms >= 200  # behind the log's own writes it may not have ended yet
+    assert await cluster.database.arm("t1", SYNC, "hang", times=0)
+    assert not (await cluster.disk("t1")).ended
+    await cluster.write()
+    await cluster.database.disarm("t1", SYNC)
+    for _ in range(20):
+        if (await cluster.disk("t1")).ended:
+            break
+        await asyncio.sleep(0.1)
+    assert (await cluster.disk("t1")).ended
+    assert (await cluster.database.acted("t1"))[SYNC] >= 2
+    await cluster.serves()
 
 
 @pytest.mark.parametrize(("point", "action"), [("before_fsync", "crash"), ("before_apply", "fail"), (SYNC, "fail")])
-def test_an_armed_node_ends_there_and_the_node_itself_says_so(cluster: Cluster, point: str, action: Any) -> None:
-    async def scenario() -> None:
-        before = sum((await cluster.database.acted("t2")).values())
-        await cluster.database.arm("t2", point, action)  # it may end before it has answered
-        await cluster.write()
-        for _ in range(50):
-            if await cluster.database.process_state("t2") is ProcessState.DEAD:
-                break
-            await asyncio.sleep(0.1)
-        assert await cluster.database.process_state("t2") is ProcessState.DEAD
-        assert sum((await cluster.database.acted("t2")).values()) == before + 1
-        await cluster.back("t2")
-
-    cluster.run(scenario())
+async def test_an_armed_node_ends_there_and_the_node_itself_says_so(cluster: Cluster, point: str, action: Any) -> None:
+    before = sum((await cluster.database.acted("t2")).values())
+    await cluster.database.arm("t2", point, action)  # it may end before it has answered
+    await cluster.write()
+    for _ in range(50):
+        if await cluster.database.process_state("t2") is ProcessState.DEAD:
+            break
+        await asyncio.sleep(0.1)
+    assert await cluster.database.process_state("t2") is ProcessState.DEAD
+    assert sum((await cluster.database.acted("t2")).values()) == before + 1
+    await cluster.back("t2")
 
 
-def test_a_held_node_stops_and_goes_on(cluster: Cluster) -> None:
-    async def scenario() -> None:
-        await cluster.database.arm("t3", "before_append", "stop")  # it may stop before it has answered
-        await cluster.write()
-        assert await cluster.database.process_state("t3") is ProcessState.PAUSED
-        await cluster.database.disarm("t3")
-        assert await cluster.database.process_state("t3") is ProcessState.RUNNING
-        await cluster.serves()
-
-    cluster.run(scenario())
+async def test_a_held_node_stops_and_goes_on(cluster: Cluster) -> None:
+    await cluster.database.arm("t3", "before_append", "stop")  # it may stop before it has answered
+    await cluster.write()
+    assert await cluster.database.process_state("t3") is ProcessState.PAUSED
+    await cluster.database.disarm("t3")
+    assert await cluster.database.process_state("t3") is ProcessState.RUNNING
+    await cluster.serves()
 
 
-def test_flipped_bits_are_read_back_and_lose_nothing(cluster: Cluster) -> None:
-    async def scenario() -> None:
-        with pytest.raises(HarnessError, match="t1 runs"):
-            await cluster.database.damage("t1", "bit-flip", 0)
-        await cluster.database.kill("t1")
-        for seed in range(3):
-            done = await cluster.database.damage("t1", "bit-flip", seed)
-            assert done is not None
-            before, after = done[1].split(" became ")
-            assert (int(before, 16) ^ int(after, 16)).bit_count() == 1
-        await cluster.back("t1")
-        await cluster.whole()
-
-    cluster.run(scenario())
+async def test_flipped_bits_are_read_back_and_lose_nothing(cluster: Cluster) -> None:
+    with pytest.raises(HarnessError, match="t1 runs"):
+        await cluster.database.damage("t1", "bit-flip", 0)
+    await cluster.database.kill("t1")
+    for seed in range(3):
+        done = await cluster.database.damage("t1", "bit-flip", seed)
+        assert done is not None
+        before, after = done[1].split(" became ")
+        assert (int(before, 16) ^ int(after, 16)).bit_count() == 1
+    await cluster.back("t1")
+    await cluster.whole()

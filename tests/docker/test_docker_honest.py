@@ -16,11 +16,11 @@ import pytest
 from cluster.deploy.database_ssh import SshDatabase
 from harness.env import clocks
 from harness.env.docker import environment as environments
-from harness.env.docker.engine import RUN_LABEL
 from harness.env.docker.environment import PROBE_COMMAND, DockerEnvironment
 from harness.history.ops import Op
 from nemesis.faults import Kill
 from tests import honest_runs as honest
+from tests.docker.conftest import made_by
 from tests.docker.test_docker_behind_our_back import Somebody
 from tests.mounts import small_disk
 
@@ -38,15 +38,9 @@ NO_LIBRARY = f"rm -f {LIBRARY}\n"
 @pytest.fixture(autouse=True)
 def nothing_is_left(engine: Any) -> Iterator[None]:
     """Of every run here all containers, networks and volumes go."""
-
-    def ours() -> set[str]:
-        filters = {"label": RUN_LABEL}
-        found = (*engine.containers.list(all=True, filters=filters), *engine.networks.list(filters=filters))
-        return {each.name for each in found} | {each.name for each in engine.volumes.list(filters=filters)}
-
-    before = ours()
+    before = made_by(engine)
     yield
-    assert ours() <= before
+    assert made_by(engine) <= before
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,6 @@ One cluster serves them all, one kind after the other. Kinds of clocks, packets 
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any, cast
 
 import pytest
@@ -17,6 +16,7 @@ from nemesis.nemesis import FaultNemesis, Patience
 from nemesis.registry import KINDS, SCRIPTS
 from nemesis.scripts.quorum import LEADERLESS
 from tests.docker.shared_cluster import Cluster
+from tests.support.patience import Limit
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker")]
 
@@ -70,8 +70,8 @@ def comes_to_its_core_and_heals(cluster: Cluster, script: str) -> None:
     async def scenario() -> tuple[list[dict[str, Any]], dict[str, Any]]:
         async with Stand(cluster, script) as stand:
             told = [await stand.step("begin")]
-            until = time.monotonic() + CORE_S
-            while not (told[-1]["core"] and told[-1]["observed"]) and time.monotonic() < until:
+            limit = Limit(CORE_S)
+            while not (told[-1]["core"] and told[-1]["observed"]) and limit.left_s() > 0:
                 told.append(await stand.step("step"))
             return told, await stand.step("end")
 

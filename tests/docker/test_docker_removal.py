@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from harness.env.docker import leftovers
+from harness.env.docker.engine import RUN_LABEL
 from harness.env.docker.environment import DockerEnvironment
-from harness.env.docker.leftovers import clean_leftovers
 from harness.env.docker.machines import container_name
 from harness.errors import HarnessError
 from harness.ports.real.ports import RealClock
 from harness.protocols import Node
-from tests.docker.conftest import is_nobodys
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker")]
 
@@ -85,21 +85,23 @@ def test_two_environments_at_once_do_not_meet_and_teardown_removes_everything(le
 
 
 def test_the_volume_of_a_container_that_somebody_removed_goes_too(engine: Any, left_of: Left) -> None:
-    async def scenario() -> tuple[list[str], list[str]]:
+    """It has a name, and there is no other, which nobody could find."""
+
+    async def scenario() -> tuple[list[str], list[str], list[str]]:
         environment = DockerEnvironment(RealClock())
         try:
             await environment.setup((Node("t1", "tserver"),))
-            engine.containers.get(container_name(environment.run_id, "t1")).remove(force=True, v=True)
+            container = engine.containers.get(container_name(environment.run_id, "t1"))
+            volumes = [mount["Name"] for mount in container.attrs["Mounts"]]
+            container.remove(force=True, v=True)
             left = left_of(environment.run_id)
         finally:
             await environment.teardown()
-        return left, left_of(environment.run_id)
+        return volumes, left, left_of(environment.run_id)
 
-    nobodys = {each.name for each in engine.volumes.list() if is_nobodys(each)}
-    left, after = asyncio.run(scenario())
-    assert len(left) == 3, "its volume, which has a name, and two networks"
+    volumes, left, after = asyncio.run(scenario())
+    assert len(volumes) == 1 and volumes[0] in left and len(left) == 3, "with two networks"
     assert after == []
-    assert {each.name for each in engine.volumes.list() if is_nobodys(each)} <= nobodys
 
 
 def start_another_harness(rundir: Path) -> subprocess.Popen[str]:
@@ -116,16 +118,23 @@ def run_id_of(process: subprocess.Popen[str]) -> str:
 
 
 def test_what_a_killed_harness_left_is_cleaned_when_its_logs_are_saved_and_a_living_one_is_not(
-    engine: Any, left_of: Left, tmp_path: Path
+    engine: Any, left_of: Left, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of all that there is in the engine only these two are looked at: what others left is theirs."""
+    every = leftovers._labelled
+
+    def of_these(client: Any, filters: dict[str, str]) -> Iterator[dict[str, str]]:
+        return (labels for labels in every(client, filters) if labels[RUN_LABEL] in (killed_run, living_run))
+
+    monkeypatch.setattr(leftovers, "_labelled", of_these)
     killed, living = (start_another_harness(tmp_path / name) for name in ("killed", "living"))
     try:
         killed_run, living_run = run_id_of(killed), run_id_of(living)
         killed.kill()
         killed.communicate()
         assert len(left_of(killed_run)) == 4
-        removed = clean_leftovers(engine)
-        assert removed.runs >= 1 and removed.logs >= 1
+        removed = leftovers.clean_leftovers(engine)
+        assert (removed.runs, removed.logs, removed.failures) == (1, 1, ())
         assert left_of(killed_run) == []
         assert (tmp_path / "killed" / "nodes" / "t1" / "node.log").read_bytes() == b"what t1 had to say"
         assert len(left_of(living_run)) == 4

@@ -35,19 +35,16 @@ class PatientRig(QuorumRig):
 
 
 @pytest.mark.parametrize("story", [torn_by_read_repair, torn_by_short_read_protection])
-def test_legacy_replication_tears_a_write(cluster: Cluster, story: Any) -> None:
-    async def play() -> None:
-        with tempfile.TemporaryDirectory() as folder:  # whoever tests writes no files
-            ports = real_ports(Hello("", "tester", 1, WIRE_VERSION), folder, seed=1)
-            rig = PatientRig(cluster.database, cluster.environment, ports, table=story.__name__)
-            await rig.make_table()
-            try:
-                await story(rig)
-            finally:
-                await ports.network.close()
-                await rig.mend()
-                for name in rig.others:
-                    await rig.database.start(name)
-        await cluster.serves()
-
-    cluster.run(play())
+async def test_legacy_replication_tears_a_write(cluster: Cluster, story: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:  # whoever tests writes no files
+        ports = real_ports(Hello("", "tester", 1, WIRE_VERSION), folder, seed=1)
+        rig = PatientRig(cluster.database, cluster.environment, ports, table=story.__name__)
+        await rig.make_table()
+        try:
+            await story(rig)
+        finally:
+            await ports.network.close()
+            await rig.mend()
+            for name in rig.others:
+                await rig.database.start(name)
+    await cluster.serves()

@@ -13,14 +13,11 @@ from tests.docker.shared_cluster import Cluster
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker")]
 
 
-def test_a_wiped_node_is_another_server(cluster: Cluster) -> None:
-    async def scenario() -> None:
-        before = await cluster.database.server_id("t3")
-        await cluster.whole()
-        await cluster.database.kill("t3")
-        await cluster.database.wipe("t3")
-        await cluster.back("t3")
-        server = await cluster.database.server_id("t3")
-        assert server is not None and server.startswith("t3.") and server != before
-
-    cluster.run(scenario())
+async def test_a_wiped_node_is_another_server(cluster: Cluster) -> None:
+    before = await cluster.database.server_id("t3")
+    await cluster.whole()
+    await cluster.database.kill("t3")
+    await cluster.database.wipe("t3")
+    await cluster.back("t3")
+    server = await cluster.database.server_id("t3")
+    assert server is not None and server.startswith("t3.") and server != before

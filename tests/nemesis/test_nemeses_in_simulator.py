@@ -97,7 +97,7 @@ def test_faults_are_observed_and_recovered_and_leave_nothing(kinds: tuple[str, .
     ("script", "masters", "world", "seed"),
     [
         ("lost-answer", 3, "", 3),
-        ("lost-answer", 5, "", 3),
+        pytest.param("lost-answer", 5, "", 3, marks=pytest.mark.campaign),
         ("power-cut", 5, "", 3),
         ("snapshot-race", 3, "snapshot-entries=20,retained-entries=16", 3),
     ],

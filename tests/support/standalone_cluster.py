@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -18,6 +18,7 @@ from pathlib import Path
 import pyspark
 
 from checkers.engines.session import check_java
+from tests.support.patience import Limit
 
 TOOLS = ("ip", "unshare", "mount")
 PORT = 7077
@@ -247,14 +248,6 @@ def standalone_cluster(home: Path, workers: int = 2, memory_mib: int = 1024) -> 
         cluster.stop()
 
 
-def await_true(condition: Callable[[], object], within_s: float = 90, every_s: float = 0.1) -> None:
-    """Until it holds; fails if it does not in so many seconds."""
-    end = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(every_s)
-
-
 def _free_number() -> int:
     """One that no cluster of this machine has, be it one that runs or what is left of one that was killed."""
     names = subprocess.run(["ip", "netns", "list"], check=True, capture_output=True, text=True).stdout
@@ -264,10 +257,9 @@ def _free_number() -> int:
 
 
 def _await(log: Path, sentence: str) -> None:
-    end = time.monotonic() + 120
+    limit = Limit(120)
     while sentence not in log.read_text(errors="replace"):
-        if time.monotonic() > end:
-            raise AssertionError(f"not said in {log}: {sentence}\n{log.read_text(errors='replace')[-3000:]}")
+        assert limit.left_s() > 0, f"not said in {log}: {sentence}\n{log.read_text(errors='replace')[-3000:]}"
         time.sleep(0.1)
 
 

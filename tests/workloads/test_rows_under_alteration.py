@@ -104,7 +104,15 @@ PLANTS: dict[Callable[[Patch], None], set[str]] = {
 }
 
 
-@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
+QUICK = (cells_by_name, ids_by_name)
+"""One of rows and one of columns; the others are for `make torture`."""
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [plant if plant in QUICK else pytest.param(plant, marks=pytest.mark.campaign) for plant in PLANTS],
+    ids=lambda plant: plant.__name__,
+)
 def test_rows_that_a_planted_bug_makes_wrong_are_found(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:
     plant(monkeypatch)
     options = RunOptions("catalog", nemesis=("master-kill",), time_limit=10.0, workload_options={"rows": "0.7"})

@@ -23,7 +23,8 @@ from harness.history.address import Place, place_of
 from harness.history.parts import write_history
 from tests.support.cluster_driver import Driver, Event, judge_here
 from tests.support.kernels import entered_kernels, packed_kernels
-from tests.support.standalone_cluster import Cluster, await_true, lacks
+from tests.support.patience import until
+from tests.support.standalone_cluster import Cluster, lacks
 
 pytestmark = [
     pytest.mark.spark,
@@ -71,12 +72,18 @@ def valid_histories(folder: Path) -> Iterator[tuple[str, bool, Place]]:
     yield LOGS, True, run_that_logs(folder / "healthy", "stopped")
 
 
-def refuted_histories(folder: Path) -> Iterator[tuple[str, bool, Place]]:
+def refuted_histories(folder: Path, models: Iterable[str] = BASES) -> Iterator[tuple[str, bool, Place]]:
     """For every model one that has an anomaly, or a valid one where there is none that the model finds."""
-    for model in BASES:
+    for model in models:
         anomaly = next(iter(anomalies(model)), None)
         yield model, anomaly is None, made(folder / f"{model}-{anomaly}.parquet", model, anomaly)
     yield LOGS, False, run_that_logs(folder / "broken", "panic: out of ideas")
+
+
+def few_histories(folder: Path) -> Iterator[tuple[str, bool, Place]]:
+    """Those of the logs, and of one model of each package of `checkers`."""
+    (few := folder / "few").mkdir()
+    return refuted_histories(few, {MODELS[model].function.partition(".")[0]: model for model in BASES}.values())
 
 
 def jobs(driver: Driver) -> list[Event]:
@@ -91,11 +98,14 @@ def await_heard(driver: Driver, name: str, which: Callable[[Event], bool]) -> Ev
         found.extend(event for event in driver.heard.of(name) if which(event))
         return bool(found)
 
-    await_true(is_heard, every_s=0.02)
+    until(is_heard, every_s=0.02)
     return found[0]
 
 
-@pytest.mark.parametrize("histories", [refuted_histories, pytest.param(valid_histories, marks=pytest.mark.campaign)])
+@pytest.mark.parametrize(
+    "histories",
+    [few_histories, *(pytest.param(each, marks=pytest.mark.campaign) for each in (refuted_histories, valid_histories))],
+)
 def test_every_model_is_judged_as_in_process(histories: Histories, cluster: Cluster, driver: Driver) -> None:
     """The whole verdict, explanations included, and nobody compiles."""
     assert {*BASES, LOGS} == set(MODELS)
@@ -157,7 +167,7 @@ def test_a_part_that_vanishes_in_mid_check_is_one_sentence(cluster: Cluster, dri
     """Once the history is verified the last part goes; twenty tasks on two cores read it last."""
     folder, before = in_parts(cluster.lent / "vanishing.parquet"), len(jobs(driver))
     judged = driver.judge(folder, "register", 10_000)
-    await_true(lambda: len(jobs(driver)) > before)
+    until(lambda: len(jobs(driver)) > before)
     verified = jobs(driver)[before]["Job ID"]
     await_heard(driver, "JobEnd", lambda event: event["Job ID"] == verified)
     (folder / LAST).unlink()
@@ -180,7 +190,7 @@ def test_a_worker_that_is_killed_in_mid_check_costs_no_verdict(cluster: Cluster,
     path, before, victim = cluster.lent / "killed.parquet", len(jobs(driver)), cluster.machines["worker0"]
     write_register_history(RegisterShape(3_000_000, keys=100, anomaly="stale-read"), path)
     judged = driver.judge(path, "register")
-    await_true(lambda: len(jobs(driver)) > before + 1, every_s=0.02)
+    until(lambda: len(jobs(driver)) > before + 1, every_s=0.02)
     judging = jobs(driver)[before + 1]
     shuffled = await_heard(
         driver, "StageCompleted", lambda event: event["Stage Info"]["Stage ID"] in judging["Stage IDs"]
@@ -200,7 +210,7 @@ def test_a_worker_that_is_killed_in_mid_check_costs_no_verdict(cluster: Cluster,
     assert len(lost) == 1 and lost < ended
     tried = [event["Stage Info"] for event in driver.heard.of("StageSubmitted")]
     assert [info["Stage Attempt ID"] for info in tried if info["Stage ID"] == stage] == [0, 1]
-    await_true(lambda: cluster.executors() == 2)
+    until(lambda: cluster.executors() == 2)
 
 
 def hosts_of(driver: Driver, stage: int | None = None) -> set[str]:
@@ -246,8 +256,8 @@ def test_a_driver_that_dies_in_mid_check_leaves_nothing(cluster: Cluster, driver
     """The last of these tests, for the session dies with it."""
     before = len(jobs(driver))
     judged = driver.judge(in_parts(cluster.lent / "unjudged.parquet"), "register", 10_000)
-    await_true(lambda: len(jobs(driver)) > before)
+    until(lambda: len(jobs(driver)) > before)
     os.kill(driver.pid, signal.SIGKILL)
     with pytest.raises(BrokenProcessPool):
         judged.result()
-    await_true(lambda: not cluster.executors() and not cluster.processes("pyspark.daemon"))
+    until(lambda: not cluster.executors() and not cluster.processes("pyspark.daemon"))

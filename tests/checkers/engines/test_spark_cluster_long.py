@@ -14,7 +14,8 @@ from checkers.made.registers import Anomaly, RegisterShape, register_batches, wr
 from harness.history.parts import write_history
 from tests.support.cluster_driver import Heard, heard_in, kill_jvm
 from tests.support.corpus import CORPUS, OWN
-from tests.support.standalone_cluster import Cluster, await_true, lacks
+from tests.support.patience import until
+from tests.support.standalone_cluster import Cluster, lacks
 
 DEEP_TASK = Path(__file__).with_name("deep_task.py")
 
@@ -39,7 +40,7 @@ def check(cluster: Cluster, archive: Path, *arguments: str | Path) -> subprocess
 def test_a_corpus_is_one_job(cluster: Cluster, archive: Path, table: Path) -> None:
     if not table.exists():
         pytest.skip(f"{table} is not there")
-    told, errors = check(cluster, archive, "--manifest", table).communicate(timeout=900)
+    told, errors = check(cluster, archive, "--manifest", table).communicate()
     agreements, _, rows = told.splitlines()[-1].split()[:3]
     assert int(agreements) == int(rows) > 50, told + errors
 
@@ -62,7 +63,7 @@ def test_a_key_that_no_executor_takes(
     path = cluster.lent / f"hot-{cas_share}-{anomaly}.parquet"
     write_register_history(RegisterShape(1_000_000, keys=1, cas_share=cas_share, anomaly=anomaly), path)
     little = ("--spark-conf", "spark.executor.memoryOverhead=48m")
-    told, errors = check(cluster, archive, path, "--model", "register", *little).communicate(timeout=600)
+    told, errors = check(cluster, archive, path, "--model", "register", *little).communicate()
     first, *reasons = told.splitlines()
     assert first.startswith(f"{word}: ") and "(1000000 operations, " in first, told + errors
     assert word != "UNKNOWN" or "that compare-and-sets link" in reasons[0], told
@@ -74,11 +75,11 @@ def test_a_driver_that_dies_leaves_no_task(cluster: Cluster, archive: Path) -> N
     folder = cluster.lent / "begun"
     folder.mkdir()
     process = subprocess.Popen([sys.executable, DEEP_TASK, folder, cluster.master, archive, *settings])
-    await_true(lambda: len(list(folder.iterdir())) == 2)
+    until(lambda: len(list(folder.iterdir())) == 2)
     assert cluster.processes("pyspark.daemon") >= 2
     process.kill()
     process.wait()
-    await_true(lambda: not cluster.processes("pyspark.daemon"))
+    until(lambda: not cluster.processes("pyspark.daemon"))
 
 
 def test_a_driver_s_jvm_that_dies_is_one_sentence(cluster: Cluster, archive: Path, tmp_path: Path) -> None:
@@ -87,11 +88,11 @@ def test_a_driver_s_jvm_that_dies_is_one_sentence(cluster: Cluster, archive: Pat
     write_register_history(RegisterShape(6_000_000, keys=1_000), path)
     told = [word for name, value in heard_in(tmp_path) for word in ("--spark-conf", f"{name}={value}")]
     process = check(cluster, archive, path, "--model", "register", *told)
-    await_true(lambda: [log for log in tmp_path.iterdir() if Heard(log).is_judging()])
+    until(lambda: [log for log in tmp_path.iterdir() if Heard(log).is_judging()])
     kill_jvm(process.pid)
-    said, errors = process.communicate(timeout=120)
+    said, errors = process.communicate()
     assert (process.returncode, said) == (254, "") and len(errors.splitlines()) == 1, said + errors
-    await_true(lambda: not cluster.executors())
+    until(lambda: not cluster.executors())
 
 
 def test_a_part_that_vanished_is_a_sentence_and_254(cluster: Cluster, archive: Path) -> None:
@@ -100,6 +101,6 @@ def test_a_part_that_vanished_is_a_sentence_and_254(cluster: Cluster, archive: P
     write_history((batch.slice(at, 500) for batch in batches for at in range(0, 2_000, 500)), folder, part_rows=500)
     (folder / "part-00003.parquet").unlink()
     process = check(cluster, archive, folder, "--model", "register")
-    said, errors = process.communicate(timeout=120)
+    said, errors = process.communicate()
     assert (process.returncode, said) == (254, "") and len(errors.splitlines()) == 1, said + errors
     assert "part-00003.parquet is missing" in errors

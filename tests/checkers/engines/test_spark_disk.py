@@ -38,7 +38,7 @@ def checking(history: Path, *conf: str) -> subprocess.Popen[str]:
 
 def told(process: subprocess.Popen[str]) -> str:
     """The one sentence that is told."""
-    out, err = process.communicate(timeout=600)
+    out, err = process.communicate()
     assert process.returncode == 254, (out, err)
     (line,) = (out + err).strip().splitlines()[-1:]
     assert "Traceback" not in err and "Py4J" not in err, err

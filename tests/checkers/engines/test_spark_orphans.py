@@ -13,7 +13,7 @@ import pytest
 
 from checkers.made.registers import RegisterShape, write_register_history
 from tests.support.cluster_driver import Heard, heard_in, kill_jvm
-from tests.support.standalone_cluster import await_true
+from tests.support.patience import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")]
 
@@ -37,11 +37,11 @@ def test_a_driver_that_is_killed_leaves_no_worker(tmp_path: Path) -> None:
     mark = str(tmp_path)
     process = subprocess.Popen([sys.executable, DEEP_TASK, tmp_path, "local[2]"], env=os.environ | {MARK: mark})
     try:
-        await_true(lambda: len(list(tmp_path.glob("begun-*"))) == 2)
+        until(lambda: len(list(tmp_path.glob("begun-*"))) == 2)
         assert len(marked(mark)) >= 5, "driver, JVM, the workers' parent, and two workers"
         process.kill()
         process.wait()
-        await_true(lambda: not marked(mark))
+        until(lambda: not marked(mark))
     finally:
         for pid in marked(mark):
             os.kill(int(pid), signal.SIGKILL)
@@ -56,7 +56,7 @@ def test_a_jvm_that_is_killed_in_mid_check_is_one_sentence(tmp_path: Path) -> No
     where = ["--engine", "spark", "--spark-master", "local[2]", *told]
     command = [sys.executable, "-m", "assay.cli", "check", path, "--model", "register", *where]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    await_true(lambda: [file for file in log.iterdir() if Heard(file).is_judging()], every_s=0.02)
+    until(lambda: [file for file in log.iterdir() if Heard(file).is_judging()], every_s=0.02)
     kill_jvm(process.pid)
     said, errors = process.communicate()
     assert (process.returncode, said) == (254, "") and len(errors.splitlines()) == 1, said + errors

@@ -13,7 +13,7 @@ from test_jepsen_mutations import NAIVE, counted, nonzero
 from harness.history.ops import Mop, Op
 from tests.support.few_seeds import ranges_of
 
-SEEDS = ranges_of(200, 5_000)
+SEEDS = ranges_of(60, 5_000)
 
 
 def some_list(random: Random, values: int) -> tuple[int, ...]:

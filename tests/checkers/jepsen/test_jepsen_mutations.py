@@ -23,7 +23,7 @@ from checkers.jepsen.queues import CLASSES
 from harness.history.ops import Op
 from tests.support.few_seeds import ranges_of
 
-SEEDS = ranges_of(150, 3_000)
+SEEDS = ranges_of(100, 3_000)
 HISTORIES = 500
 TOGETHER = 25
 

@@ -68,7 +68,7 @@ def test_timestamps_against_real_time_are_not_passed_over(model, tmp_path):
     assert judged(rows, tmp_path, (model,))[model].valid is True
 
 
-@pytest.mark.parametrize("seeds", ranges_of(250, 20_000))
+@pytest.mark.parametrize("seeds", ranges_of(80, 20_000))
 def test_no_history_is_called_other_than_by_the_definitions(seeds):
     said = {True: 0, False: 0, "unknown": 0}
     for seed in seeds:

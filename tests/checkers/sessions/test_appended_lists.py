@@ -233,7 +233,7 @@ def invocations(histories):
         first += len(marks)
 
 
-@pytest.mark.parametrize("many", [2_000, pytest.param(20_000, marks=pytest.mark.campaign)])
+@pytest.mark.parametrize("many", [1_000, pytest.param(20_000, marks=pytest.mark.campaign)])
 @pytest.mark.parametrize("name", BY_CODE[1:])
 def test_every_operation_is_judged_by_the_definition(name, many):
     histories = [random_lists(seed) for seed in range(many)]
@@ -247,7 +247,7 @@ def test_every_operation_is_judged_by_the_definition(name, many):
     assert found.figures[UNDECIDED] == doubled > many // 50
 
 
-@pytest.mark.parametrize("many", [2_000, pytest.param(20_000, marks=pytest.mark.campaign)])
+@pytest.mark.parametrize("many", [1_000, pytest.param(20_000, marks=pytest.mark.campaign)])
 def test_every_read_that_omits_something_counts_once(many):
     histories = [random_lists(seed) for seed in range(many)]
     found = SessionKernel(BY_CODE[:1], MANY)(flattened(side_by_side(histories), PROJECTION))

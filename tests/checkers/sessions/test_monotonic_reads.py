@@ -16,7 +16,7 @@ from harness.history.table import write_parquet
 
 MANY = 1_000_000
 
-MANY_HISTORIES = [2_000, pytest.param(20_000, marks=pytest.mark.campaign)]
+MANY_HISTORIES = [800, pytest.param(20_000, marks=pytest.mark.campaign)]
 
 
 def judged(histories, wanted=("monotonic-reads",)):

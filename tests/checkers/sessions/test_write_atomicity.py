@@ -13,7 +13,7 @@ from harness.history.table import write_parquet
 
 MANY = 1_000_000
 
-MANY_HISTORIES = [800, pytest.param(20_000, marks=pytest.mark.campaign)]
+MANY_HISTORIES = [200, pytest.param(20_000, marks=pytest.mark.campaign)]
 
 
 def partition_verdict(histories):

@@ -142,7 +142,7 @@ def _tells(commits, begin, events):
     return marks == sorted(marks) and any(due <= picked for picked in told)
 
 
-@pytest.mark.parametrize("seeds", ranges_of(500, 20_000))
+@pytest.mark.parametrize("seeds", ranges_of(150, 20_000))
 def test_no_feed_is_called_other_than_by_the_definition(seeds):
     said = {True: 0, False: 0, "unknown": 0}
     for seed in seeds:
@@ -173,7 +173,7 @@ def changed(chance, rows):
     return rows
 
 
-@pytest.mark.parametrize("seeds", ranges_of(60, 2_000))
+@pytest.mark.parametrize("seeds", ranges_of(20, 2_000))
 def test_any_feed_is_judged_in_many_tasks_as_in_one(seeds, monkeypatch):
     monkeypatch.setattr(change_feed, "EVENTS_PER_RANGE", 3)
     broken = 0

@@ -56,22 +56,10 @@ def check_registers(seed: int) -> None:
         compare(history, set(found.counts), alone | naive.cycle_classes(kinds), (seed, orders, sources))
 
 
-@pytest.mark.parametrize("part", range(4))
-def test_lists_agree_with_brute_force(part):
-    for seed in SEEDS[part::4]:
-        check_lists(seed)
-
-
-@pytest.mark.parametrize("part", range(4))
-def test_registers_agree_with_brute_force(part):
-    for seed in SEEDS[part::4]:
-        check_registers(seed)
-
-
-@pytest.mark.campaign
+@pytest.mark.parametrize("seeds", [SEEDS, pytest.param(CAMPAIGN, marks=pytest.mark.campaign)])
 @pytest.mark.parametrize("check", [check_lists, check_registers])
-def test_many_more_agree_with_brute_force(check):
-    for seed in CAMPAIGN:
+def test_transactions_agree_with_brute_force(check, seeds):
+    for seed in seeds:
         check(seed)
 
 

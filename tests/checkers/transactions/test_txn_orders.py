@@ -24,7 +24,7 @@ from checkers.models import MODELS
 from checkers.options import CheckOptions
 from tests.support.few_seeds import ranges_of
 
-SEEDS = ranges_of(150, 5_000)
+SEEDS = ranges_of(50, 5_000)
 MOST = 7
 """Of so many transactions all orders are tried."""
 

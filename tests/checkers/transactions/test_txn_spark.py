@@ -14,13 +14,13 @@ from harness.errors import UserError
 
 JUDGES = {"list-append": judge_list_append, "rw-register": judge_rw_register}
 CASES = [
-    ("list-append", None),
     ("list-append", "G-single-item-realtime"),
-    ("list-append", "incompatible-order"),
-    ("list-append", "internal"),
     ("rw-register", None),
-    ("rw-register", "cyclic-versions"),
     ("rw-register", "lost-update"),
+    pytest.param("list-append", None, marks=pytest.mark.campaign),
+    pytest.param("list-append", "incompatible-order", marks=pytest.mark.campaign),
+    pytest.param("list-append", "internal", marks=pytest.mark.campaign),
+    pytest.param("rw-register", "cyclic-versions", marks=pytest.mark.campaign),
 ]
 
 

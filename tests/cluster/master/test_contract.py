@@ -198,34 +198,25 @@ def test_what_is_replicated_is_told_after_that() -> None:
     assert master.noted == ["replicate", "call"] and len(master.locks) == 0
 
 
-def test_locks_are_asked_for_anew_where_others_are_needed_by_then() -> None:
-    async def scenario() -> None:
-        master: Any = Master()
-        wanted, held = [A], list[str]()
-        changing = operation(lambda: wanted[0], lambda: held.extend(master.locks.held))
-        await beside(master, changing, lambda: wanted.__setitem__(0, B))
-        assert held == ["b"] and master.locks.held == []
-
-    asyncio.run(scenario())
+async def test_locks_are_asked_for_anew_where_others_are_needed_by_then() -> None:
+    master: Any = Master()
+    wanted, held = [A], list[str]()
+    changing = operation(lambda: wanted[0], lambda: held.extend(master.locks.held))
+    await beside(master, changing, lambda: wanted.__setitem__(0, B))
+    assert held == ["b"] and master.locks.held == []
 
 
-def test_a_term_that_ended_while_locks_were_waited_for_changes_nothing() -> None:
-    async def scenario() -> None:
-        master: Any = Master()
-        with pytest.raises(Refusal, match="NOT_THE_LEADER"):
-            await beside(master, operation(), lambda: setattr(master, "leads", False))
-        assert master.noted == [] and len(master.locks) == 0
-
-    asyncio.run(scenario())
+async def test_a_term_that_ended_while_locks_were_waited_for_changes_nothing() -> None:
+    master: Any = Master()
+    with pytest.raises(Refusal, match="NOT_THE_LEADER"):
+        await beside(master, operation(), lambda: setattr(master, "leads", False))
+    assert master.noted == [] and len(master.locks) == 0
 
 
-def test_a_request_that_was_carried_out_while_locks_were_waited_for_is_answered_from_that() -> None:
-    async def scenario() -> None:
-        master: Any = Master()
-        assert await beside(master, operation(), lambda: master.answers.update({REQUEST: b"first"})) == b"first"
-        assert master.noted == []
-
-    asyncio.run(scenario())
+async def test_a_request_that_was_carried_out_while_locks_were_waited_for_is_answered_from_that() -> None:
+    master: Any = Master()
+    assert await beside(master, operation(), lambda: master.answers.update({REQUEST: b"first"})) == b"first"
+    assert master.noted == []
 
 
 @pytest.mark.parametrize(("definite", "noted"), [(True, ["replicate"]), (False, ["replicate", "undecided"])])
@@ -237,18 +228,14 @@ def test_only_what_may_yet_take_effect_is_undecided(definite: bool, noted: list[
 
 
 @pytest.mark.parametrize("outcome", [b"done", refusal(definite=False)])
-def test_a_term_that_ended_meanwhile_leaves_it_to_its_successor_to_tell(outcome: bytes | Refusal) -> None:
+async def test_a_term_that_ended_meanwhile_leaves_it_to_its_successor_to_tell(outcome: bytes | Refusal) -> None:
     """A deposed master had tablets founded that its successor had deleted (`catalog --nemesis all --swarm`, seed 9)."""
-
-    async def scenario() -> None:
-        master: Any = Master(outcome)
-        carried_out = asyncio.create_task(carry_out(master, LEADERSHIP, operation()))
-        await asyncio.sleep(0)
-        master.leads = False
-        await asyncio.gather(carried_out, return_exceptions=True)
-        assert master.noted == ["replicate"] and len(master.locks) == 0
-
-    asyncio.run(scenario())
+    master: Any = Master(outcome)
+    carried_out = asyncio.create_task(carry_out(master, LEADERSHIP, operation()))
+    await asyncio.sleep(0)
+    master.leads = False
+    await asyncio.gather(carried_out, return_exceptions=True)
+    assert master.noted == ["replicate"] and len(master.locks) == 0
 
 
 def test_what_was_answered_otherwise_at_apply_tells_nobody_anything() -> None:

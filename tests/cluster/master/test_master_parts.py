@@ -118,26 +118,18 @@ def test_an_age_counts_from_the_question_and_the_leader_s_clock_may_be_slow() ->
     assert freshness.age_ns == 420 * MS
 
 
-def test_the_leader_is_asked_only_where_what_is_known_is_too_old() -> None:
+async def test_the_leader_is_asked_only_where_what_is_known_is_too_old() -> None:
     around, _, freshness = follower([100, 0])
-
-    async def scenario() -> None:
-        for bound_ms, asked in ((500, 1), (120, 1), (119, 2)):
-            await freshness.at_most(bound_ms * MS)
-            assert around.asked == asked
-
-    asyncio.run(scenario())
+    for bound_ms, asked in ((500, 1), (120, 1), (119, 2)):
+        await freshness.at_most(bound_ms * MS)
+        assert around.asked == asked
 
 
-def test_an_older_answer_makes_nothing_older_that_was_known() -> None:
+async def test_an_older_answer_makes_nothing_older_that_was_known() -> None:
     around, _, freshness = follower([0, 900])
-
-    async def scenario() -> None:
-        assert await freshness.at_most(0) == 10 * MS
-        around.now_ns += 20 * MS
-        assert await freshness.at_most(0) == 40 * MS
-
-    asyncio.run(scenario())
+    assert await freshness.at_most(0) == 10 * MS
+    around.now_ns += 20 * MS
+    assert await freshness.at_most(0) == 40 * MS
 
 
 def test_what_is_not_applied_here_makes_nobody_fresh() -> None:
@@ -185,46 +177,37 @@ def crowd() -> list[DeleteTablet]:
     return [DeleteTablet(f"other{number}") for number in range(MOST_IN_FLIGHT)]
 
 
-def test_what_waits_to_be_made_or_altered_is_not_once_it_is_to_be_deleted() -> None:
-    async def scenario() -> None:
-        server = Slow()
-        server.send(*crowd(), request_of("create"), request_of("alter"), request_of("delete"))
-        await server.rest()
-        assert len(server.told) == MOST_IN_FLIGHT
-        server.released.set()
-        await server.rest()
-        assert server.told[MOST_IN_FLIGHT:] == [request_of("delete")]
-
-    asyncio.run(scenario())
+async def test_what_waits_to_be_made_or_altered_is_not_once_it_is_to_be_deleted() -> None:
+    server = Slow()
+    server.send(*crowd(), request_of("create"), request_of("alter"), request_of("delete"))
+    await server.rest()
+    assert len(server.told) == MOST_IN_FLIGHT
+    server.released.set()
+    await server.rest()
+    assert server.told[MOST_IN_FLIGHT:] == [request_of("delete")]
 
 
-def test_what_is_under_way_is_not_sent_a_second_time_and_goes_out_again_once_it_was_lost() -> None:
-    async def scenario() -> None:
-        server = Slow()
-        server.reply = None
-        for _ in range(3):
-            server.send(request_of("delete"))
-            await server.rest()
-        assert server.told == [request_of("delete")]
-        server.released.set()
-        await server.rest()
+async def test_what_is_under_way_is_not_sent_a_second_time_and_goes_out_again_once_it_was_lost() -> None:
+    server = Slow()
+    server.reply = None
+    for _ in range(3):
         server.send(request_of("delete"))
         await server.rest()
-        assert server.told == [request_of("delete")] * 2 and server.done == []
-
-    asyncio.run(scenario())
+    assert server.told == [request_of("delete")]
+    server.released.set()
+    await server.rest()
+    server.send(request_of("delete"))
+    await server.rest()
+    assert server.told == [request_of("delete")] * 2 and server.done == []
 
 
 @pytest.mark.parametrize("carried_out", [True, False])
-def test_a_refusal_is_no_acknowledgement(carried_out: bool) -> None:
-    async def scenario() -> None:
-        server = Slow(DoneReply(True) if carried_out else ErrorReply("CHANGE_REFUSED", "not now", definite=True))
-        server.released.set()
-        server.send(request_of("delete"))
-        await server.rest()
-        assert server.done == ([request_of("delete")] if carried_out else [])
-
-    asyncio.run(scenario())
+async def test_a_refusal_is_no_acknowledgement(carried_out: bool) -> None:
+    server = Slow(DoneReply(True) if carried_out else ErrorReply("CHANGE_REFUSED", "not now", definite=True))
+    server.released.set()
+    server.send(request_of("delete"))
+    await server.rest()
+    assert server.done == ([request_of("delete")] if carried_out else [])
 
 
 # ---- leadership (M2, M6) ----
@@ -235,15 +218,12 @@ def manager_of(catalog: Catalog, server: Slow) -> tuple[CatalogManager, Followed
     return CatalogManager(server.ports, catalog, group, ServerMap(1), Knobs()), group
 
 
-def test_a_term_that_ends_while_it_is_proven_serves_nothing() -> None:
-    async def scenario() -> None:
-        manager, group = manager_of(Catalog(), Slow())
-        group.leads, group.term_after = True, 4
-        with pytest.raises(Refusal, match="NOT_THE_LEADER"):
-            await manager.lead()
-        assert (await manager.lead()).term == 4
-
-    asyncio.run(scenario())
+async def test_a_term_that_ends_while_it_is_proven_serves_nothing() -> None:
+    manager, group = manager_of(Catalog(), Slow())
+    group.leads, group.term_after = True, 4
+    with pytest.raises(Refusal, match="NOT_THE_LEADER"):
+        await manager.lead()
+    assert (await manager.lead()).term == 4
 
 
 def seen_by(around: Around, group: FollowedGroup, max_staleness_ms: int | None) -> int | str:
@@ -297,25 +277,21 @@ def test_a_batch_beyond_the_limit_is_refused_before_it_is_proposed() -> None:
         asyncio.run(manager.replicate((), many))
 
 
-def test_who_leads_no_more_tells_tablet_servers_nothing_of_what_waited_or_was_undecided() -> None:
+async def test_who_leads_no_more_tells_tablet_servers_nothing_of_what_waited_or_was_undecided() -> None:
     """The next leader finds it in full reports; by then it may be otherwise."""
-
-    async def scenario() -> None:
-        table, tablet = new_table("a", "orders", COLUMNS, 3), new_tablet("x", "a", Partition(0, 1))
-        catalog, server = Catalog(), Slow()
-        manager, _ = manager_of(catalog, server)
-        catalog.apply(1, encode_batch([table], [tablet]))
-        gone = (removed_table(table),), (deleted_tablet(tablet),)
-        manager.undecided.add(*gone, (ServerCall(SERVER, request_of("delete")),))
-        manager.calls.send([ServerCall(SERVER, each) for each in (*crowd(), request_of("create", "late"))])
-        await server.rest()
-        manager.step_down()
-        catalog.apply(2, encode_batch(*gone))
-        server.released.set()
-        await server.rest()
-        assert server.told == crowd()
-
-    asyncio.run(scenario())
+    table, tablet = new_table("a", "orders", COLUMNS, 3), new_tablet("x", "a", Partition(0, 1))
+    catalog, server = Catalog(), Slow()
+    manager, _ = manager_of(catalog, server)
+    catalog.apply(1, encode_batch([table], [tablet]))
+    gone = (removed_table(table),), (deleted_tablet(tablet),)
+    manager.undecided.add(*gone, (ServerCall(SERVER, request_of("delete")),))
+    manager.calls.send([ServerCall(SERVER, each) for each in (*crowd(), request_of("create", "late"))])
+    await server.rest()
+    manager.step_down()
+    catalog.apply(2, encode_batch(*gone))
+    server.released.set()
+    await server.rest()
+    assert server.told == crowd()
 
 
 def test_what_turns_out_to_be_committed_is_told_and_what_was_overtaken_is_not() -> None:

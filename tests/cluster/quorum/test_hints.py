@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from typing import cast
 
@@ -43,42 +42,36 @@ def pending(hints: Hints) -> dict[str, list[bytes]]:
     return {each.node_id: [hint.mutation for hint in hints.pending(each.node_id, 99_999)] for each in TARGETS}
 
 
-def test_hints_are_kept_in_order_until_delivered_and_found_again_whatever_was_cut() -> None:
-    async def scenario() -> None:
-        hints = Hints()
-        records = Records(hints)
-        journal = cast(Journal, records)
-        kept: dict[str, list[bytes]] = {"a": [], "b": []}
-        for number in range(1_500):
-            target = TARGETS[number % 2]
-            mutation = b"%d" % number
-            assert await hints.store(journal, target, "tablet", mutation, 0)
-            kept[target.node_id].append(mutation)
-            if number % 3 == 2:
-                oldest = hints.pending("a", 1)
-                await hints.delivered(journal, tuple(hint.number for hint in oldest))
-                del kept["a"][: len(oldest)]
-        assert pending(hints) == kept and hints.waiting == {name: len(each) for name, each in kept.items()}
-        assert pending(records.recovered()) == kept
-        for target in ("a", "b"):
-            while some := hints.pending(target, 100):
-                await hints.delivered(journal, tuple(hint.number for hint in some))
-        while not records.base and records.records:
-            assert await hints.store(journal, TARGETS[0], "tablet", b"again", 0)
-            await hints.delivered(journal, tuple(hint.number for hint in hints.pending("a", 1)))
-        assert pending(records.recovered()) == {"a": [], "b": []}
-        assert await hints.store(journal, TARGETS[1], "tablet", b"last", 0)
-        assert pending(records.recovered()) == {"a": [], "b": [b"last"]}
-
-    asyncio.run(scenario())
+async def test_hints_are_kept_in_order_until_delivered_and_found_again_whatever_was_cut() -> None:
+    hints = Hints()
+    records = Records(hints)
+    journal = cast(Journal, records)
+    kept: dict[str, list[bytes]] = {"a": [], "b": []}
+    for number in range(1_500):
+        target = TARGETS[number % 2]
+        mutation = b"%d" % number
+        assert await hints.store(journal, target, "tablet", mutation, 0)
+        kept[target.node_id].append(mutation)
+        if number % 3 == 2:
+            oldest = hints.pending("a", 1)
+            await hints.delivered(journal, tuple(hint.number for hint in oldest))
+            del kept["a"][: len(oldest)]
+    assert pending(hints) == kept and hints.waiting == {name: len(each) for name, each in kept.items()}
+    assert pending(records.recovered()) == kept
+    for target in ("a", "b"):
+        while some := hints.pending(target, 100):
+            await hints.delivered(journal, tuple(hint.number for hint in some))
+    while not records.base and records.records:
+        assert await hints.store(journal, TARGETS[0], "tablet", b"again", 0)
+        await hints.delivered(journal, tuple(hint.number for hint in hints.pending("a", 1)))
+    assert pending(records.recovered()) == {"a": [], "b": []}
+    assert await hints.store(journal, TARGETS[1], "tablet", b"last", 0)
+    assert pending(records.recovered()) == {"a": [], "b": [b"last"]}
 
 
-def test_a_target_that_stays_away_costs_no_more_than_so_many_hints() -> None:
-    async def scenario() -> None:
-        hints = Hints()
-        journal = cast(Journal, Records(hints))
-        stored = [await hints.store(journal, TARGETS[0], "t", b"x", 0) for _ in range(MOST_FOR_ONE + 3)]
-        assert stored.count(False) == 3 and hints.dropped == 3
-        assert await hints.store(journal, TARGETS[1], "t", b"x", 0)
-
-    asyncio.run(scenario())
+async def test_a_target_that_stays_away_costs_no_more_than_so_many_hints() -> None:
+    hints = Hints()
+    journal = cast(Journal, Records(hints))
+    stored = [await hints.store(journal, TARGETS[0], "t", b"x", 0) for _ in range(MOST_FOR_ONE + 3)]
+    assert stored.count(False) == 3 and hints.dropped == 3
+    assert await hints.store(journal, TARGETS[1], "t", b"x", 0)

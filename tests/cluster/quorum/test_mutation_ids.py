@@ -132,94 +132,73 @@ class Machine:
         self.made += [await ids.next() for _ in range(count)]
 
 
-def test_a_restarted_server_goes_on_above_its_ids_though_its_clock_went_back() -> None:
-    async def scenario() -> None:
-        for _ in range(5):
-            await machine.live(20)
-            machine.clock.wall -= 30 * SECOND
-
+async def test_a_restarted_server_goes_on_above_its_ids_though_its_clock_went_back() -> None:
     machine = Machine()
-    asyncio.run(scenario())
+    for _ in range(5):
+        await machine.live(20)
+        machine.clock.wall -= 30 * SECOND
     assert machine.made == sorted(set(machine.made)) and len(machine.made) == 100
 
 
-def test_the_last_id_of_a_reservation_is_not_given_out_again_after_a_restart() -> None:
-    async def scenario() -> None:
-        ids = machine.start()
-        await ids.recover()
-        first = await ids.next()
-        ids.rise_above(first.time + RESERVED_NS - 2)
-        machine.made.append(await ids.next())
-        assert machine.disk.writes == 1 and machine.made[0].time == first.time + RESERVED_NS - 1
-        await machine.live(3)
-
+async def test_the_last_id_of_a_reservation_is_not_given_out_again_after_a_restart() -> None:
     machine = Machine()
-    asyncio.run(scenario())
+    ids = machine.start()
+    await ids.recover()
+    first = await ids.next()
+    ids.rise_above(first.time + RESERVED_NS - 2)
+    machine.made.append(await ids.next())
+    assert machine.disk.writes == 1 and machine.made[0].time == first.time + RESERVED_NS - 1
+    await machine.live(3)
     assert machine.made == sorted(set(machine.made)) and len(machine.made) == 4
 
 
-def test_with_the_flaw_it_goes_by_its_clock_and_uses_ids_again() -> None:
-    async def scenario() -> None:
-        await machine.live(20)
-        await machine.live(20)
-
+async def test_with_the_flaw_it_goes_by_its_clock_and_uses_ids_again() -> None:
     machine = Machine("mutation-id-reuse")
-    asyncio.run(scenario())
+    await machine.live(20)
+    await machine.live(20)
     assert len(set(machine.made)) == 20
 
 
-def test_a_wiped_node_makes_ids_of_another_server() -> None:
-    async def scenario() -> None:
-        await machine.live(20)
-        machine.disk.files.clear()
-        machine.clock.wall -= SECOND // 100
-        await machine.live(20, "t1.9f3a0b1c")
-
+async def test_a_wiped_node_makes_ids_of_another_server() -> None:
     machine = Machine()
-    asyncio.run(scenario())
+    await machine.live(20)
+    machine.disk.files.clear()
+    machine.clock.wall -= SECOND // 100
+    await machine.live(20, "t1.9f3a0b1c")
     assert len(set(machine.made)) == 40 and {each.node for each in machine.made} == {"t1", "t1.9f3a0b1c"}
 
 
-def test_many_who_ask_at_once_get_ids_of_their_own_and_one_reservation() -> None:
-    async def scenario() -> None:
-        ids = machine.start()
-        await ids.recover()
-        machine.made += await asyncio.gather(*(ids.next() for _ in range(50)))
-
+async def test_many_who_ask_at_once_get_ids_of_their_own_and_one_reservation() -> None:
     machine = Machine()
-    asyncio.run(scenario())
+    ids = machine.start()
+    await ids.recover()
+    machine.made += await asyncio.gather(*(ids.next() for _ in range(50)))
     assert len(set(machine.made)) == 50 and machine.disk.writes == 1
     assert max(machine.made).time < machine.clock.wall + RESERVED_NS
 
 
-def test_no_id_is_made_before_its_reservation_is_durable_whoever_asks_meanwhile() -> None:
-    async def scenario() -> None:
-        ids = machine.start()
-        machine.disk.writable.clear()
-        asked = [asyncio.create_task(ids.next())]
-        await asyncio.sleep(0.001)
-        asked.append(asyncio.create_task(ids.next()))
-        await asyncio.sleep(0.001)
-        assert not any(each.done() for each in asked)
-        machine.disk.writable.set()
-        assert len(set(await asyncio.gather(*asked))) == 2
-
+async def test_no_id_is_made_before_its_reservation_is_durable_whoever_asks_meanwhile() -> None:
     machine = Machine()
-    asyncio.run(scenario())
+    ids = machine.start()
+    machine.disk.writable.clear()
+    asked = [asyncio.create_task(ids.next())]
+    await asyncio.sleep(0.001)
+    asked.append(asyncio.create_task(ids.next()))
+    await asyncio.sleep(0.001)
+    assert not any(each.done() for each in asked)
+    machine.disk.writable.set()
+    assert len(set(await asyncio.gather(*asked))) == 2
 
 
-def test_without_room_for_a_reservation_no_id_is_made() -> None:
-    async def scenario() -> None:
-        ids = machine.start()
-        machine.disk.full = True
-        for _ in range(2):
-            with pytest.raises(DiskFull):
-                await ids.next()
-        machine.disk.full = False
-        await ids.next()
-
+async def test_without_room_for_a_reservation_no_id_is_made() -> None:
     machine = Machine()
-    asyncio.run(scenario())
+    ids = machine.start()
+    machine.disk.full = True
+    for _ in range(2):
+        with pytest.raises(DiskFull):
+            await ids.next()
+    machine.disk.full = False
+    await ids.next()
 
 
 @pytest.mark.parametrize("contents", [b"nonsense", twice(20, b"short")])

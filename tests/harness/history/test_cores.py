@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from harness.history.cores import in_order, usable_cores
+from tests.support.patience import until
 
 MINE = len(os.sched_getaffinity(0))
 
@@ -135,10 +136,7 @@ def test_whoever_leaves_early_leaves_no_thread_at_work() -> None:
     for part in in_order(lambda part: part, range(1000), 3, ahead=4):
         if part == 10:
             break
-    deadline = time.monotonic() + 30
-    while any(thread.name == "assay-core" for thread in threading.enumerate()) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not any(thread.name == "assay-core" for thread in threading.enumerate())
+    until(lambda: not any(thread.name == "assay-core" for thread in threading.enumerate()))
 
 
 def test_an_interrupt_waits_for_no_thread() -> None:
@@ -157,6 +155,6 @@ except KeyboardInterrupt:
         try:
             assert process.stdout is not None and process.stdout.readline() == "at it\n"
             process.send_signal(signal.SIGINT)
-            assert process.wait(60) == 7
+            assert process.wait() == 7
         finally:
             process.kill()

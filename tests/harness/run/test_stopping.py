@@ -28,7 +28,7 @@ with stopping.ending_runs(simulated=True), stopping.in_charge().run():
 
 
 def test_an_interrupt_that_a_finalizer_swallows_comes_again_and_nothing_is_said_of_it() -> None:
-    done = subprocess.run([sys.executable, "-c", ENDS_IN_A_FINALIZER], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", ENDS_IN_A_FINALIZER], capture_output=True, text=True)
     assert done.stdout == "goes on\n"
     assert done.returncode == -signal.SIGINT and done.stderr.rstrip().endswith("KeyboardInterrupt")
     assert "Exception ignored" not in done.stderr, done.stderr

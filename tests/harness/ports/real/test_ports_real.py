@@ -44,7 +44,7 @@ asyncio.run(main(*sys.argv[1:]))
 def run_program(directory: Path, torture: str, failpoints: str) -> int:
     environment = {**os.environ, VARIABLE: failpoints, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-c", PROGRAM, str(directory), torture]
-    return subprocess.run(command, env=environment, timeout=60, check=False).returncode
+    return subprocess.run(command, env=environment, check=False).returncode
 
 
 def read(directory: Path, path: str) -> bytes:
@@ -94,7 +94,7 @@ def test_paths_stay_inside_the_directory(tmp_path: Path, path: str) -> None:
         asyncio.run(RealDisk(tmp_path).append(path, b"x"))
 
 
-def test_a_full_disk_keeps_nothing_of_an_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_keeps_nothing_of_an_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real_write = os.write
 
     def write_half(fd: int, data: bytes | memoryview) -> int:
@@ -102,18 +102,15 @@ def test_a_full_disk_keeps_nothing_of_an_append(tmp_path: Path, monkeypatch: pyt
             return real_write(fd, bytes(data)[:4])
         raise OSError(errno.ENOSPC, "no space left on device")
 
-    async def main() -> None:
-        disk = RealDisk(tmp_path)
-        await disk.append("wal", b"kept")
-        monkeypatch.setattr(os, "write", write_half)
-        with pytest.raises(DiskFull):
-            await disk.append("wal", b"12345678")
-        with pytest.raises(DiskFull):
-            await disk.write_atomic("state", b"12345678")
-        assert await disk.read("wal") == b"kept"
-        assert disk.list("") == ["wal"]
-
-    asyncio.run(main())
+    disk = RealDisk(tmp_path)
+    await disk.append("wal", b"kept")
+    monkeypatch.setattr(os, "write", write_half)
+    with pytest.raises(DiskFull):
+        await disk.append("wal", b"12345678")
+    with pytest.raises(DiskFull):
+        await disk.write_atomic("state", b"12345678")
+    assert await disk.read("wal") == b"kept"
+    assert disk.list("") == ["wal"]
 
 
 # ---- wire ----
@@ -164,15 +161,12 @@ def test_frames_survive_any_fragmentation(sent: list[tuple[FrameKind, int, bytes
 
 
 @pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 20, b"\xff" * 20])
-def test_a_stream_that_is_not_ours_ends_the_connection(garbage: bytes) -> None:
-    async def main() -> None:
-        received: list[tuple[int, int, bytes]] = []
-        protocol, transport = make_connection(received)
-        protocol.data_received(garbage)
-        assert transport.aborted
-        assert received == []
-
-    asyncio.run(main())
+async def test_a_stream_that_is_not_ours_ends_the_connection(garbage: bytes) -> None:
+    received: list[tuple[int, int, bytes]] = []
+    protocol, transport = make_connection(received)
+    protocol.data_received(garbage)
+    assert transport.aborted
+    assert received == []
 
 
 async def echo(peer: Peer, request: bytes) -> bytes:
@@ -190,123 +184,104 @@ def start(tmp_path: Path, name: str, incarnation: int = 1) -> Ports:
     return real_ports(Hello("test", name, incarnation, 1), tmp_path / name, seed=1)
 
 
-def test_a_connection_without_a_hello_gets_no_service(tmp_path: Path) -> None:
-    async def main() -> None:
-        listener = await start(tmp_path, "a").network.listen("127.0.0.1:0", echo, ignore)
-        host, _, port = listener.address.rpartition(":")
-        no_text = b"\x84\xaacluster_id\xa2\xff\xfe"
-        no_text += b"\xa7node_id\xa1x\xabincarnation\x01\xa7version\x01"
-        for first in (
-            b"\x00\x00\x00\x0a\x01" + bytes(8) + b"x",
-            b"\x00\x00\x00\x0a\x00" + bytes(8) + b"x",
-            (len(no_text) + 9).to_bytes(4) + bytes(9) + no_text,
-        ):
-            reader, writer = await asyncio.open_connection(host, int(port))
-            writer.write(first)
-            assert await reader.read() == b""
-            writer.close()
-        await listener.close()
-
-    asyncio.run(main())
+async def test_a_connection_without_a_hello_gets_no_service(tmp_path: Path) -> None:
+    listener = await start(tmp_path, "a").network.listen("127.0.0.1:0", echo, ignore)
+    host, _, port = listener.address.rpartition(":")
+    no_text = b"\x84\xaacluster_id\xa2\xff\xfe"
+    no_text += b"\xa7node_id\xa1x\xabincarnation\x01\xa7version\x01"
+    for first in (
+        b"\x00\x00\x00\x0a\x01" + bytes(8) + b"x",
+        b"\x00\x00\x00\x0a\x00" + bytes(8) + b"x",
+        (len(no_text) + 9).to_bytes(4) + bytes(9) + no_text,
+    ):
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(first)
+        assert await reader.read() == b""
+        writer.close()
+    await listener.close()
 
 
-def test_calls_work_again_after_the_server_came_back(tmp_path: Path) -> None:
-    async def main() -> None:
-        server, client = start(tmp_path, "a"), start(tmp_path, "b")
-        listener = await server.network.listen("127.0.0.1:0", echo, ignore)
-        assert await client.network.call(listener.address, b"1", 5) == b"1"
-        await server.network.close()
-        with pytest.raises((Unreachable, CallLost)):
-            await client.network.call(listener.address, b"2", 5)
-        again = start(tmp_path, "a", 2)
-        await again.network.listen(listener.address, echo, ignore)
-        assert await client.network.call(listener.address, b"3", 5) == b"3"
-        await client.network.close()
-        await again.network.close()
-
-    asyncio.run(main())
+async def test_calls_work_again_after_the_server_came_back(tmp_path: Path) -> None:
+    server, client = start(tmp_path, "a"), start(tmp_path, "b")
+    listener = await server.network.listen("127.0.0.1:0", echo, ignore)
+    assert await client.network.call(listener.address, b"1", 60) == b"1"
+    await server.network.close()
+    with pytest.raises((Unreachable, CallLost)):
+        await client.network.call(listener.address, b"2", 60)
+    again = start(tmp_path, "a", 2)
+    await again.network.listen(listener.address, echo, ignore)
+    assert await client.network.call(listener.address, b"3", 60) == b"3"
+    await client.network.close()
+    await again.network.close()
 
 
-def test_a_handler_that_raises_loses_its_call_only_and_is_reported(tmp_path: Path) -> None:
-    async def main() -> None:
-        reported: list[object] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
-        server, client = start(tmp_path, "a"), start(tmp_path, "b")
-        address = (await server.network.listen("127.0.0.1:0", echo, ignore)).address
-        good = asyncio.create_task(client.network.call(address, b"good", 5))
-        with pytest.raises(CallLost):
-            await client.network.call(address, b"fail", 5)
-        client.network.notify(address, b"fail")
-        assert await good == b"good"
-        assert await client.network.call(address, b"good", 5) == b"good"
-        assert [type(error) for error in reported] == [RuntimeError, RuntimeError]
-        await client.network.close()
-        await server.network.close()
-
-    asyncio.run(main())
+async def test_a_handler_that_raises_loses_its_call_only_and_is_reported(tmp_path: Path) -> None:
+    reported: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
+    server, client = start(tmp_path, "a"), start(tmp_path, "b")
+    address = (await server.network.listen("127.0.0.1:0", echo, ignore)).address
+    good = asyncio.create_task(client.network.call(address, b"good", 60))
+    with pytest.raises(CallLost):
+        await client.network.call(address, b"fail", 60)
+    client.network.notify(address, b"fail")
+    assert await good == b"good"
+    assert await client.network.call(address, b"good", 60) == b"good"
+    assert [type(error) for error in reported] == [RuntimeError, RuntimeError]
+    await client.network.close()
+    await server.network.close()
 
 
-def test_bytes_that_wait_above_the_limit_drop_no_heartbeats(tmp_path: Path) -> None:
+async def test_bytes_that_wait_above_the_limit_drop_no_heartbeats(tmp_path: Path) -> None:
     """G6: above a limit of queued bytes even heartbeats were dropped."""
-
-    async def main() -> None:
-        heard: list[int] = []
-        server, client = start(tmp_path, "a"), start(tmp_path, "b")
-        listener = await server.network.listen("127.0.0.1:0", echo, lambda peer, message: heard.append(len(message)))
-        while 1 not in heard or 2 not in heard:
-            client.network.notify(listener.address, bytes(1), Channel.CONTROL)
-            client.network.notify(listener.address, bytes(2), Channel.BULK)
-            await asyncio.sleep(0.01)
-        for _ in range(100):
-            client.network.notify(listener.address, bytes(1 << 20), Channel.BULK)
-        client.network.notify(listener.address, bytes(3), Channel.CONTROL)
-        while 3 not in heard or 1 << 20 not in heard:
-            await asyncio.sleep(0.01)
-        assert heard.count(1 << 20) < 20
-        await client.network.close()
-        await server.network.close()
-
-    asyncio.run(main())
+    heard: list[int] = []
+    server, client = start(tmp_path, "a"), start(tmp_path, "b")
+    listener = await server.network.listen("127.0.0.1:0", echo, lambda peer, message: heard.append(len(message)))
+    while 1 not in heard or 2 not in heard:
+        client.network.notify(listener.address, bytes(1), Channel.CONTROL)
+        client.network.notify(listener.address, bytes(2), Channel.BULK)
+        await asyncio.sleep(0.01)
+    for _ in range(100):
+        client.network.notify(listener.address, bytes(1 << 20), Channel.BULK)
+    client.network.notify(listener.address, bytes(3), Channel.CONTROL)
+    while 3 not in heard or 1 << 20 not in heard:
+        await asyncio.sleep(0.01)
+    assert heard.count(1 << 20) < 20
+    await client.network.close()
+    await server.network.close()
 
 
-def test_closing_while_connecting_is_unreachable_not_cancelled(tmp_path: Path) -> None:
-    async def main() -> None:
-        taken: list[asyncio.StreamWriter] = []
-        silent = await asyncio.start_server(lambda reader, writer: taken.append(writer), "127.0.0.1", 0)
-        client = start(tmp_path, "b")
-        call = asyncio.create_task(client.network.call(f"127.0.0.1:{silent.sockets[0].getsockname()[1]}", b"x", 60))
-        while not taken:
-            await asyncio.sleep(0.001)
-        await client.network.close()
-        with pytest.raises(Unreachable, match="closed"):
-            await call
-        taken[0].close()
-        silent.close()
-
-    asyncio.run(main())
+async def test_closing_while_connecting_is_unreachable_not_cancelled(tmp_path: Path) -> None:
+    taken: list[asyncio.StreamWriter] = []
+    silent = await asyncio.start_server(lambda reader, writer: taken.append(writer), "127.0.0.1", 0)
+    client = start(tmp_path, "b")
+    call = asyncio.create_task(client.network.call(f"127.0.0.1:{silent.sockets[0].getsockname()[1]}", b"x", 60))
+    while not taken:
+        await asyncio.sleep(0.001)
+    await client.network.close()
+    with pytest.raises(Unreachable, match="closed"):
+        await call
+    taken[0].close()
+    silent.close()
 
 
 @pytest.mark.parametrize("hangs_up", [False, True])
-def test_a_server_that_does_not_greet_is_unreachable(tmp_path: Path, hangs_up: bool) -> None:
-    async def main() -> None:
-        taken: list[asyncio.StreamWriter] = []
+async def test_a_server_that_does_not_greet_is_unreachable(tmp_path: Path, hangs_up: bool) -> None:
+    taken: list[asyncio.StreamWriter] = []
 
-        def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            taken.append(writer)
-            if hangs_up:
-                writer.close()
-
-        silent = await asyncio.start_server(take, "127.0.0.1", 0)
-        port = silent.sockets[0].getsockname()[1]
-        client = start(tmp_path, "b")
-        with pytest.raises(Unreachable):
-            await client.network.call(f"127.0.0.1:{port}", b"x", 0.2)
-        await client.network.close()
-        for writer in taken:
+    def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        taken.append(writer)
+        if hangs_up:
             writer.close()
-        silent.close()
 
-    asyncio.run(main())
+    silent = await asyncio.start_server(take, "127.0.0.1", 0)
+    port = silent.sockets[0].getsockname()[1]
+    client = start(tmp_path, "b")
+    with pytest.raises(Unreachable):
+        await client.network.call(f"127.0.0.1:{port}", b"x", 0.2)
+    await client.network.close()
+    for writer in taken:
+        writer.close()
+    silent.close()
 
 
 def test_a_hello_is_readable_whatever_its_version() -> None:

@@ -187,23 +187,20 @@ def idle(world: World, name: str = "a") -> tuple[SimNode, list[Ports]]:
     return node, started
 
 
-def test_a_full_disk_refuses_writes_and_keeps_what_it_has(world: World) -> None:
-    async def main() -> None:
-        node, started = idle(world)
-        await asyncio.sleep(0)
-        disk = started[0].disk
-        await disk.append("f", b"kept")
-        node.disk.full = True
-        with pytest.raises(DiskFull):
-            await disk.append("f", b"refused")
-        with pytest.raises(DiskFull):
-            await disk.write_atomic("f", b"refused")
-        await disk.fsync("f")
-        node.disk.full = False
-        await disk.append("f", b"+")
-        assert await disk.read("f") == b"kept+"
-
-    world.run(main())
+async def test_a_full_disk_refuses_writes_and_keeps_what_it_has(world: World) -> None:
+    node, started = idle(world)
+    await asyncio.sleep(0)
+    disk = started[0].disk
+    await disk.append("f", b"kept")
+    node.disk.full = True
+    with pytest.raises(DiskFull):
+        await disk.append("f", b"refused")
+    with pytest.raises(DiskFull):
+        await disk.write_atomic("f", b"refused")
+    await disk.fsync("f")
+    node.disk.full = False
+    await disk.append("f", b"+")
+    assert await disk.read("f") == b"kept+"
 
 
 def test_capacity_counts_every_file() -> None:
@@ -222,26 +219,23 @@ def test_capacity_counts_every_file() -> None:
         world.run(main())
 
 
-def test_slow_fsync_bit_flip_lost_tail_and_wipe(world: World) -> None:
-    async def main() -> None:
-        node, started = idle(world)
-        await asyncio.sleep(0)
-        disk = started[0].disk
-        await disk.append("f", bytes(8))
-        node.disk.extra_sync_ns = 5 * SECOND
-        before_ns = world.loop.now_ns
-        await disk.fsync("f")
-        assert world.loop.now_ns - before_ns >= 5 * SECOND
-        node.disk.flip_bit("f", 17)
-        assert await disk.read("f") == bytes([0, 0, 2, 0, 0, 0, 0, 0])
-        node.disk.cut_tail("f", 3)
-        assert await disk.read("f") == bytes([0, 0, 2])
-        assert node.disk.synced_length("f") == 3
-        node.kill()
-        node.disk.wipe()
-        assert node.disk.paths() == []
-
-    world.run(main())
+async def test_slow_fsync_bit_flip_lost_tail_and_wipe(world: World) -> None:
+    node, started = idle(world)
+    await asyncio.sleep(0)
+    disk = started[0].disk
+    await disk.append("f", bytes(8))
+    node.disk.extra_sync_ns = 5 * SECOND
+    before_ns = world.loop.now_ns
+    await disk.fsync("f")
+    assert world.loop.now_ns - before_ns >= 5 * SECOND
+    node.disk.flip_bit("f", 17)
+    assert await disk.read("f") == bytes([0, 0, 2, 0, 0, 0, 0, 0])
+    node.disk.cut_tail("f", 3)
+    assert await disk.read("f") == bytes([0, 0, 2])
+    assert node.disk.synced_length("f") == 3
+    node.kill()
+    node.disk.wipe()
+    assert node.disk.paths() == []
 
 
 def test_durable_operations_of_one_disk_take_turns_and_those_of_two_disks_do_not(world: World) -> None:
@@ -266,18 +260,15 @@ def test_durable_operations_of_one_disk_take_turns_and_those_of_two_disks_do_not
     world.run(main())
 
 
-def test_an_fsync_does_not_cover_what_was_cut_and_written_again(world: World) -> None:
-    async def main() -> None:
-        node, started = idle(world)
-        await asyncio.sleep(0)
-        await started[0].disk.append("f", bytes(8))
-        syncing = asyncio.ensure_future(started[0].disk.fsync("f"))
-        await asyncio.sleep(0)
-        node.disk.cut_tail("f", 3)
-        await syncing
-        assert node.disk.synced_length("f") == 3
-
-    world.run(main())
+async def test_an_fsync_does_not_cover_what_was_cut_and_written_again(world: World) -> None:
+    node, started = idle(world)
+    await asyncio.sleep(0)
+    await started[0].disk.append("f", bytes(8))
+    syncing = asyncio.ensure_future(started[0].disk.fsync("f"))
+    await asyncio.sleep(0)
+    node.disk.cut_tail("f", 3)
+    await syncing
+    assert node.disk.synced_length("f") == 3
 
 
 # ---- clock ----
@@ -344,43 +335,34 @@ def test_a_look_at_both_clocks_shows_what_each_shows(
         world.run(main())
 
 
-def test_drift_adds_up_and_clocks_are_independent(world: World) -> None:
-    async def main() -> None:
-        fast, other = world.node("fast").clock, world.node("other").clock
-        fast.set_drift(0.5)
-        fast.set_monotonic_drift(0.25)
-        await asyncio.sleep(100)
-        assert fast.offset_ns() == 50 * SECOND
-        assert fast.monotonic_ns() == 125 * SECOND
-        assert (other.offset_ns(), other.monotonic_ns()) == (0, 100 * SECOND)
-
-    world.run(main())
+async def test_drift_adds_up_and_clocks_are_independent(world: World) -> None:
+    fast, other = world.node("fast").clock, world.node("other").clock
+    fast.set_drift(0.5)
+    fast.set_monotonic_drift(0.25)
+    await asyncio.sleep(100)
+    assert fast.offset_ns() == 50 * SECOND
+    assert fast.monotonic_ns() == 125 * SECOND
+    assert (other.offset_ns(), other.monotonic_ns()) == (0, 100 * SECOND)
 
 
-def test_sleep_is_by_the_node_s_own_monotonic_clock(world: World) -> None:
-    async def main() -> None:
-        node, started = idle(world)
-        await asyncio.sleep(0)
-        node.clock.set_monotonic_drift(1.0)
-        before_ns = node.clock.monotonic_ns()
-        await started[0].clock.sleep(10)
-        assert world.loop.now_ns == 5 * SECOND
-        assert node.clock.monotonic_ns() - before_ns == 10 * SECOND
-
-    world.run(main())
+async def test_sleep_is_by_the_node_s_own_monotonic_clock(world: World) -> None:
+    node, started = idle(world)
+    await asyncio.sleep(0)
+    node.clock.set_monotonic_drift(1.0)
+    before_ns = node.clock.monotonic_ns()
+    await started[0].clock.sleep(10)
+    assert world.loop.now_ns == 5 * SECOND
+    assert node.clock.monotonic_ns() - before_ns == 10 * SECOND
 
 
-def test_a_clock_outlives_its_node_and_does_not_stand_still(world: World) -> None:
-    async def main() -> None:
-        node, _ = idle(world)
-        node.clock.set_offset(7 * SECOND)
-        node.kill()
-        await asyncio.sleep(1)
-        _, started = idle(world)
-        await asyncio.sleep(0)
-        wall_ns = started[0].clock.wall_ns()
-        assert wall_ns == world.harness_ports("h").clock.wall_ns() + 7 * SECOND
-        with pytest.raises(ValueError):
-            node.clock.set_monotonic_drift(-1.0)
-
-    world.run(main())
+async def test_a_clock_outlives_its_node_and_does_not_stand_still(world: World) -> None:
+    node, _ = idle(world)
+    node.clock.set_offset(7 * SECOND)
+    node.kill()
+    await asyncio.sleep(1)
+    _, started = idle(world)
+    await asyncio.sleep(0)
+    wall_ns = started[0].clock.wall_ns()
+    assert wall_ns == world.harness_ports("h").clock.wall_ns() + 7 * SECOND
+    with pytest.raises(ValueError):
+        node.clock.set_monotonic_drift(-1.0)

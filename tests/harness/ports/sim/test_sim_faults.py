@@ -87,22 +87,18 @@ def test_nothing_of_a_killed_node_ever_runs(kill_at_ms: int, seed: int) -> None:
         world.run(main())
 
 
-def test_a_kill_breaks_open_calls_and_the_next_one_is_unreachable(world: World) -> None:
+async def test_a_kill_breaks_open_calls_and_the_next_one_is_unreachable(world: World) -> None:
     log = Log()
-
-    async def main() -> None:
-        node, network = started(world, log), world.harness_ports("c").network
-        await asyncio.sleep(0.01)
-        call = asyncio.create_task(network.call("a:1", b"slow", 60))
-        await asyncio.sleep(0.5)
-        node.kill()
-        with pytest.raises(CallLost):
-            await call
-        with pytest.raises(Unreachable):
-            await network.call("a:1", b"again", 60)
-        assert asyncio.get_running_loop().time() < 1
-
-    world.run(main())
+    node, network = started(world, log), world.harness_ports("c").network
+    await asyncio.sleep(0.01)
+    call = asyncio.create_task(network.call("a:1", b"slow", 60))
+    await asyncio.sleep(0.5)
+    node.kill()
+    with pytest.raises(CallLost):
+        await call
+    with pytest.raises(Unreachable):
+        await network.call("a:1", b"again", 60)
+    assert asyncio.get_running_loop().time() < 1
     assert log.lines == ["call slow"]
 
 
@@ -132,20 +128,16 @@ def test_a_running_node_is_not_started_twice(world: World) -> None:
         node.start(Log().program)
 
 
-def test_a_call_in_flight_does_not_reach_the_next_incarnation(world: World) -> None:
+async def test_a_call_in_flight_does_not_reach_the_next_incarnation(world: World) -> None:
     log = Log()
-
-    async def main() -> None:
-        node, network = started(world, log), world.harness_ports("c").network
-        await asyncio.sleep(0.01)
-        call = asyncio.create_task(network.call("a:1", b"old", 60))
-        await asyncio.sleep(0)
-        node.kill()
-        node.start(log.program)
-        with pytest.raises(CallLost, match="broke"):
-            await call
-
-    world.run(main())
+    node, network = started(world, log), world.harness_ports("c").network
+    await asyncio.sleep(0.01)
+    call = asyncio.create_task(network.call("a:1", b"old", 60))
+    await asyncio.sleep(0)
+    node.kill()
+    node.start(log.program)
+    with pytest.raises(CallLost, match="broke"):
+        await call
     assert log.lines == []
 
 
@@ -240,64 +232,52 @@ def test_exceptions_outside_main_are_recorded_and_the_node_goes_on(world: World)
     world.run(main())
 
 
-def test_stop_lets_the_program_clean_up(world: World) -> None:
+async def test_stop_lets_the_program_clean_up(world: World) -> None:
     log = Log()
-
-    async def main() -> None:
-        node = started(world, log)
-        await asyncio.sleep(0.01)
-        node.stop()
-        await node.wait_dead()
-        assert node.error is None
-        with pytest.raises(Unreachable):
-            await world.harness_ports("c").network.call("a:1", b"x", 1)
-
-    world.run(main())
+    node = started(world, log)
+    await asyncio.sleep(0.01)
+    node.stop()
+    await node.wait_dead()
+    assert node.error is None
+    with pytest.raises(Unreachable):
+        await world.harness_ports("c").network.call("a:1", b"x", 1)
     assert log.lines == ["finally"]
 
 
 # ---- pause ----
 
 
-def test_a_paused_node_holds_everything_back_and_then_goes_on_in_order(world: World) -> None:
+async def test_a_paused_node_holds_everything_back_and_then_goes_on_in_order(world: World) -> None:
     log = Log()
-
-    async def main() -> None:
-        node, network = started(world, log), world.harness_ports("c").network
-        await asyncio.sleep(0.01)
-        slow = asyncio.create_task(network.call("a:1", b"slow", 60))
-        await asyncio.sleep(0.5)
-        node.pause()
-        assert node.state is ProcessState.PAUSED
-        network.notify("a:1", b"one")
-        with pytest.raises(CallLost):
-            await network.call("a:1", b"two", 5)
-        network.notify("a:1", b"three")
-        await asyncio.sleep(1)
-        assert log.lines == ["call slow"]
-        node.resume()
-        assert await slow == b"slow"
-        assert node.state is ProcessState.RUNNING
-
-    world.run(main())
+    node, network = started(world, log), world.harness_ports("c").network
+    await asyncio.sleep(0.01)
+    slow = asyncio.create_task(network.call("a:1", b"slow", 60))
+    await asyncio.sleep(0.5)
+    node.pause()
+    assert node.state is ProcessState.PAUSED
+    network.notify("a:1", b"one")
+    with pytest.raises(CallLost):
+        await network.call("a:1", b"two", 5)
+    network.notify("a:1", b"three")
+    await asyncio.sleep(1)
+    assert log.lines == ["call slow"]
+    node.resume()
+    assert await slow == b"slow"
+    assert node.state is ProcessState.RUNNING
     assert [line for line in log.lines if line.startswith("told")] == ["told one", "told three"]
     assert [line for line in log.lines if line.startswith("call")] == ["call slow", "call two"]
 
 
-def test_a_node_killed_while_paused_runs_nothing(world: World) -> None:
+async def test_a_node_killed_while_paused_runs_nothing(world: World) -> None:
     log = Log()
-
-    async def main() -> None:
-        node = started(world, log)
-        await asyncio.sleep(0.01)
-        node.pause()
-        world.harness_ports("c").network.notify("a:1", b"one")
-        await asyncio.sleep(1)
-        node.kill()
-        node.resume()
-        await asyncio.sleep(1)
-
-    world.run(main())
+    node = started(world, log)
+    await asyncio.sleep(0.01)
+    node.pause()
+    world.harness_ports("c").network.notify("a:1", b"one")
+    await asyncio.sleep(1)
+    node.kill()
+    node.resume()
+    await asyncio.sleep(1)
     assert log.lines == []
 
 

@@ -54,44 +54,36 @@ def send_all(world: World, options: LinkOptions, count: int = 400) -> list[int]:
     return [int(message) for message in heard]
 
 
-def test_a_one_way_cut_drops_answers_and_lets_requests_through(world: World) -> None:
+async def test_a_one_way_cut_drops_answers_and_lets_requests_through(world: World) -> None:
     heard, start = hear(world)
-
-    async def main() -> None:
-        start()
-        await asyncio.sleep(0.01)
-        network = world.harness_ports("c").network
-        world.network.cut("a", "c")
-        with pytest.raises(CallLost):
-            await network.call("a:1", b"answer lost", 1)
-        world.network.uncut("a", "c")
-        world.network.cut("c", "a")
-        with pytest.raises(CallLost):
-            await network.call("a:1", b"request lost", 1)
-        assert await world.network.reachability(["a", "c"]) == {("a", "c"): True, ("c", "a"): False}
-        world.network.heal()
-        assert await network.call("a:1", b"healed", 1) == b"healed"
-        assert await world.network.reachability(["a", "c"]) == {("a", "c"): True, ("c", "a"): True}
-
-    world.run(main())
+    start()
+    await asyncio.sleep(0.01)
+    network = world.harness_ports("c").network
+    world.network.cut("a", "c")
+    with pytest.raises(CallLost):
+        await network.call("a:1", b"answer lost", 1)
+    world.network.uncut("a", "c")
+    world.network.cut("c", "a")
+    with pytest.raises(CallLost):
+        await network.call("a:1", b"request lost", 1)
+    assert await world.network.reachability(["a", "c"]) == {("a", "c"): True, ("c", "a"): False}
+    world.network.heal()
+    assert await network.call("a:1", b"healed", 1) == b"healed"
+    assert await world.network.reachability(["a", "c"]) == {("a", "c"): True, ("c", "a"): True}
     assert heard == [b"answer lost", b"healed"]
 
 
-def test_a_cut_also_drops_what_is_under_way(world: World) -> None:
+async def test_a_cut_also_drops_what_is_under_way(world: World) -> None:
     heard, start = hear(world)
-
-    async def main() -> None:
-        start()
-        await asyncio.sleep(0.01)
-        network = world.harness_ports("c").network
-        network.notify("a:1", b"under way")
-        call = asyncio.create_task(network.call("a:1", b"under way too", 1))
-        await asyncio.sleep(0)
-        world.network.cut("c", "a")
-        with pytest.raises(CallLost, match="no answer"):
-            await call
-
-    world.run(main())
+    start()
+    await asyncio.sleep(0.01)
+    network = world.harness_ports("c").network
+    network.notify("a:1", b"under way")
+    call = asyncio.create_task(network.call("a:1", b"under way too", 1))
+    await asyncio.sleep(0)
+    world.network.cut("c", "a")
+    with pytest.raises(CallLost, match="no answer"):
+        await call
     assert heard == []
 
 
@@ -156,36 +148,28 @@ def test_a_rate_limit_spreads_messages_out(world: World) -> None:
     assert 1 <= counts[0] <= 3 and counts[0] < counts[1] < counts[2] < counts[3] == 10
 
 
-def test_urgent_channels_do_not_wait_for_the_bytes_of_others(world: World) -> None:
+async def test_urgent_channels_do_not_wait_for_the_bytes_of_others(world: World) -> None:
     heard, start = hear(world)
-
-    async def main() -> None:
-        start()
-        await asyncio.sleep(0.01)
-        world.network.set_link("c", "a", LinkOptions(rate_bytes_per_s=10_000))
-        network = world.harness_ports("c").network
-        for _ in range(10):
-            network.notify("a:1", bytes(1_000), Channel.BULK)
-        network.notify("a:1", b"log", Channel.LOG)
-        network.notify("a:1", b"control", Channel.CONTROL)
-        await asyncio.sleep(2)
-        assert heard[:2] == [b"control", b"log"] or heard[:2] == [b"log", b"control"]
-        assert len(heard) == 12
-
-    world.run(main())
+    start()
+    await asyncio.sleep(0.01)
+    world.network.set_link("c", "a", LinkOptions(rate_bytes_per_s=10_000))
+    network = world.harness_ports("c").network
+    for _ in range(10):
+        network.notify("a:1", bytes(1_000), Channel.BULK)
+    network.notify("a:1", b"log", Channel.LOG)
+    network.notify("a:1", b"control", Channel.CONTROL)
+    await asyncio.sleep(2)
+    assert heard[:2] == [b"control", b"log"] or heard[:2] == [b"log", b"control"]
+    assert len(heard) == 12
 
 
-def test_reset_ends_an_old_delay(world: World) -> None:
+async def test_reset_ends_an_old_delay(world: World) -> None:
     heard, start = hear(world)
-
-    async def main() -> None:
-        start()
-        await asyncio.sleep(0.01)
-        network = world.harness_ports("c").network
-        world.network.set_link("c", "a", LinkOptions(delay_ns=(60_000 * MS, 60_000 * MS)))
-        network.notify("a:1", b"late")
-        world.network.reset()
-        assert await network.call("a:1", b"prompt", 1) == b"prompt"
-
-    world.run(main())
+    start()
+    await asyncio.sleep(0.01)
+    network = world.harness_ports("c").network
+    world.network.set_link("c", "a", LinkOptions(delay_ns=(60_000 * MS, 60_000 * MS)))
+    network.notify("a:1", b"late")
+    world.network.reset()
+    assert await network.call("a:1", b"prompt", 1) == b"prompt"
     assert heard == [b"prompt"]

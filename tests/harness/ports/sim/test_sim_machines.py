@@ -216,35 +216,26 @@ async def appended(ports: Ports, count: int) -> list[bool]:
     return tries
 
 
-def test_a_disk_is_full_for_a_while() -> None:
+@pytest.mark.parametrize(
+    ("fill", "tries", "refused"),
+    [(0.005, 3000, lambda number: 0 < number < 3000 and number % 100 <= 5), (1.0, 2000, lambda n: 800 < n < 1100)],
+    ids=["an episode is a second of a hundred tries", "it has room half of the time"],
+)
+def test_a_disk_is_full_for_a_while(fill: float, tries: int, refused: Callable[[int], bool]) -> None:
+    """With odds for each write alone one that is always written to was full again at once: its node had no replica for
+    the rest of a run."""
+
     async def main(world: World, node: SimNode) -> None:
-        tries: list[bool] = []
+        found: list[bool] = []
 
         async def program(ports: Ports) -> None:
-            tries.extend(await appended(ports, 3000))
+            found.extend(await appended(ports, tries))
 
         node.start(program)
         await node.wait_dead()
-        refused = tries.count(False)
-        assert 0 < refused < len(tries) == 3000 and refused % 100 <= 5, "each episode is a second of a hundred tries"
+        assert len(found) == tries and refused(found.count(False)), found.count(False)
 
-    play(main, MachineOptions(disk=DiskOptions(fill=0.005, episode_ns=(SECOND, SECOND))))
-
-
-def test_a_disk_that_is_always_written_to_has_room_half_of_the_time() -> None:
-    """With odds for each write alone it was full again at once: its node had no replica for the rest of a run."""
-
-    async def main(world: World, node: SimNode) -> None:
-        tries: list[bool] = []
-
-        async def program(ports: Ports) -> None:
-            tries.extend(await appended(ports, 2000))
-
-        node.start(program)
-        await node.wait_dead()
-        assert 900 < tries.count(True) < 1200
-
-    play(main, MachineOptions(disk=DiskOptions(fill=1.0, episode_ns=(SECOND, SECOND))))
+    play(main, MachineOptions(disk=DiskOptions(fill=fill, episode_ns=(SECOND, SECOND))))
 
 
 @pytest.mark.parametrize("odds", [0.0, 1.0])
