@@ -77,12 +77,12 @@ def simulated(
 
 
 def in_simulator(work: Callable[[Cluster, Clock], Awaitable[T]], seed: int = 1, knobs: Knobs | None = None) -> T:
-    """The same for work that needs no more than containers have."""
+    """What comes of this work with a simulated cluster, where it needs no more than one in containers has."""
     return simulated(lambda world, database: work(database, world.harness_ports("bench").clock), seed, knobs)
 
 
 def in_containers(work: Callable[[Cluster, Clock], Awaitable[T]], masters: int, tservers: int) -> T:
-    """The same in containers; raises UserError where there is no Docker."""
+    """What comes of this work with a cluster in containers; raises UserError where there is no Docker."""
 
     async def main() -> T:
         async with containers(masters, tservers) as (_, database):

@@ -255,7 +255,7 @@ _REPLICATED_S = 60.0
 
 
 async def _operations(client: QuorumClient, number: int, reads: bool, count: int, from_ns: int = EPOCH_NS) -> None:
-    """So many writes of a row each, or reads of whole partitions, at QUORUM."""
+    """`count` writes of a row each, or reads of whole partitions, at QUORUM."""
     draws = chance(number)
     for at in range(count):
         partition = draws.randrange(_PARTITIONS)

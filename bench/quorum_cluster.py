@@ -22,7 +22,7 @@ from cluster.quorum.keys import KeyBytes, encode_key
 from cluster.quorum.messages import (
     MARK,
     AskLowBound,
-    BoundTold,
+    BoundReply,
     DeliverMutations,
     LoggedMutation,
     PageRead,
@@ -177,7 +177,7 @@ class BenchCluster:
     async def reconciled(self, time_ns: int) -> bool:
         """Whether the low bound of every replica lies above a time."""
         replies = [await self.ask(node, AskLowBound(self.tablet_id, 0)) for node in self.replicas]
-        return all(isinstance(reply, BoundTold) and reply.low_bound > time_ns for reply in replies)
+        return all(isinstance(reply, BoundReply) and reply.low_bound > time_ns for reply in replies)
 
     def hint_bytes(self) -> int:
         """Bytes of hints in the logs of all nodes, of which nothing was let go (`log_segment_bytes`)."""

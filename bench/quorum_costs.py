@@ -206,7 +206,7 @@ def reads(sizes: BenchSizes) -> list[Row]:
 
 
 class _DiskReads:
-    """So many partitions, of which each is read once by a coordinator that holds none."""
+    """`reads` partitions, of which each is read once by a coordinator that holds none."""
 
     def __init__(self, reads: int, lagging: bool) -> None:
         self._reads, self._lagging = reads, lagging

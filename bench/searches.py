@@ -29,7 +29,7 @@ WIDTHS: Final = ((10, 10_000), (50, 10_000))
 """Clients and operations."""
 
 LONG: Final = ((50, 100_000), (100, 100_000))
-"""The same for registers with few values, besides."""
+"""Clients and operations of registers with few values, in addition."""
 
 VALUES: Final = {"register": 5, "cas-register": 5, "mutex": 5, "lin-set": 30}
 """How many values there are; where none is named, each is written once."""

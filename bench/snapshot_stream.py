@@ -140,7 +140,7 @@ class BenchGroup:
         self.leader = nodes[0].replica
 
     async def ask(self, replica: Replica, request: Request) -> Reply | None:
-        """One attempt."""
+        """The answer to a request that is sent once; None if there was none."""
         try:
             reply: Reply = decode_reply(await self._ports.network.call(replica.address, encode(request), 10.0))
         except (Unreachable, CallLost):
@@ -252,7 +252,7 @@ class Stream:
     sender_without: StreamTick
 
     def figures(self) -> dict[str, float]:
-        """In words."""
+        """What was measured, by its name."""
         return {
             "seconds": round(self.seconds, 1),
             "operations a second with a stream": round(self.rate),

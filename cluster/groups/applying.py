@@ -62,7 +62,7 @@ class Applier:
 
     @property
     def digest(self) -> int:
-        """That of the state at `applied_index`, 0 while a snapshot takes its place."""
+        """The digest of the state at `applied_index`, 0 while a snapshot takes its place."""
         return 0 if self._installing else self._machine.digest
 
     async def restore(self, ref: SnapshotRef) -> None:

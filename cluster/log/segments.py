@@ -43,7 +43,7 @@ def parse_path(path: str) -> Segment | None:
 
 
 def segments_on(disk: Disk) -> list[Segment]:
-    """Those that are there, the oldest first; their sizes are not known yet."""
+    """The segments that are there, the oldest first; their sizes are not known yet."""
     found = (parse_path(path) for path in disk.list(_PREFIX))
     return sorted((each for each in found if each is not None), key=lambda each: each.number)
 

@@ -18,7 +18,7 @@ from cluster.quorum.deletions import Deletion
 from cluster.quorum.ids import LOWEST_TIME, MutationId, encode_id
 from cluster.quorum.messages import (
     AskLowBound,
-    BoundTold,
+    BoundReply,
     DeliverMutations,
     HashIds,
     IdsHashed,
@@ -256,8 +256,8 @@ class Bounds:
             return Stored()
         return await self._send(request, calls)
 
-    def _bound_reply(self) -> BoundTold:
-        return BoundTold(self.low_bound, self._ports.clock.wall_ns())
+    def _bound_reply(self) -> BoundReply:
+        return BoundReply(self.low_bound, self._ports.clock.wall_ns())
 
     async def _hashed(self, low: int, high: int) -> bytes:
         """Equal for equal sets of ids, different otherwise."""

@@ -198,11 +198,11 @@ LoggedRequest: TypeAlias = StoreLogged | DeliverMutations | ReadSnapshot | Summa
 
 
 class AskLowBound(ToReplica, frozen=True, tag="AskLowBound"):
-    """Tell the low bound and the clock. Answered by `BoundTold`."""
+    """Tell the low bound and the clock. Answered by `BoundReply`."""
 
 
 class RaiseFenceTo(ToReplica, frozen=True, tag="RaiseFenceTo"):
-    """Refuse new mutations below `time`; answered by `BoundTold` when nothing below it can come to be here any more."""
+    """Refuse new mutations below `time`; answered by `BoundReply` when nothing below it can come to be here."""
 
     time: int
 
@@ -343,7 +343,7 @@ class MutationsFetched(msgspec.Struct, frozen=True, tag="MutationsFetched"):
 LoggedReply: TypeAlias = BelowFence | SnapshotRead | SnapshotGone | PartitionSummary | MutationsFetched
 
 
-class BoundTold(msgspec.Struct, frozen=True, tag="BoundTold"):
+class BoundReply(msgspec.Struct, frozen=True, tag="BoundTold"):
     """The replica's low bound, and what its clock shows."""
 
     low_bound: int
@@ -363,7 +363,7 @@ class IdsListed(msgspec.Struct, frozen=True, tag="IdsListed"):
     complete_below: int
 
 
-ReconcileReply: TypeAlias = BoundTold | IdsHashed | IdsListed
+ReconcileReply: TypeAlias = BoundReply | IdsHashed | IdsListed
 RepairReply: TypeAlias = LeavesHashed | SpanStreamed | Repaired
 
 QuorumReply: TypeAlias = (

@@ -32,7 +32,7 @@ from cluster.quorum.calls import Performance, ReplicaCalls, Unanswered
 from cluster.quorum.ids import MutationId
 from cluster.quorum.messages import (
     AskLowBound,
-    BoundTold,
+    BoundReply,
     HashIds,
     IdsHashed,
     IdsListed,
@@ -379,12 +379,12 @@ class Reconciling:
         knobs = self._knobs
         return backdated(min(clocks), knobs.write_timeout_ms * _NS_PER_MS, knobs.reconcile_margin_ms * _NS_PER_MS)
 
-    async def _ask_bound(self, replicas: ReplicaSet, node: str, asked: AskLowBound) -> BoundTold | None:
+    async def _ask_bound(self, replicas: ReplicaSet, node: str, asked: AskLowBound) -> BoundReply | None:
         try:
             reply = await self._calls.ask(replicas.named(node), asked, STEP_TIMEOUT_S)
         except Unanswered:
             return None
-        return reply if isinstance(reply, BoundTold) else None
+        return reply if isinstance(reply, BoundReply) else None
 
 
 class _Meeting:
@@ -416,7 +416,7 @@ class _Meeting:
 
     def _event(self, step: Step, reply: QuorumReply) -> list[Instruction]:
         state = self._state
-        if isinstance(step, RaiseFence | AskBound) and isinstance(reply, BoundTold):
+        if isinstance(step, RaiseFence | AskBound) and isinstance(reply, BoundReply):
             return state.on_bound(step.node, reply.low_bound)
         if isinstance(step, Compare) and isinstance(reply, IdsHashed):
             return state.on_compared(step.node, reply.hashed)

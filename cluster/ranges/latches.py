@@ -146,7 +146,7 @@ class Latches:
         return latch
 
     def _queue(self, key: Key) -> _Queue:
-        """That of a cell which has claims."""
+        """The queue of a cell that has claims."""
         found = self._cells[key]
         if isinstance(found, Latch):
             found = self._cells[key] = _Queue(found, found.cells[key])

@@ -139,11 +139,11 @@ class RangeReplica:
         return (0, {}) if self._group is None else (self._group.term, self._group.contacts())
 
     def voters(self) -> tuple[Member, ...]:
-        """Those of the last configuration in this replica's log."""
+        """Voters of the last configuration in this replica's log."""
         return () if self._group is None else self._group.configuration.voters
 
     def members(self) -> tuple[Member, ...]:
-        """Those of the committed configuration and of the last one in this replica's log."""
+        """Members of the committed configuration and of the last one in this replica's log."""
         if self._group is None:
             return ()
         return tuple(dict.fromkeys((*self._group.committed_configuration.members, *self._group.configuration.members)))

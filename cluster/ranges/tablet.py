@@ -75,7 +75,7 @@ decode_command = msgspec.msgpack.Decoder(TabletCommand).decode
 SNAPSHOT_VERSION = 6
 
 NO_SCHEMA = AlterSchema(0, ())
-"""That of a table which is addressed by integers and has no columns: in tests."""
+"""The schema of a table which is addressed by integers and has no columns: in tests."""
 
 
 class _Head(msgspec.Struct, frozen=True, array_like=True, tag=1):

@@ -45,7 +45,7 @@ class Intents:
     def __init__(self) -> None:
         self.by_key: dict[Key, Intent] = {}
         self._keys: list[Key] = []
-        """Those of `by_key` in order."""
+        """The keys of `by_key` in order."""
 
     def put(self, key: Key, intent: Intent) -> None:
         """The cell's intent, in place of any that it had."""

@@ -40,7 +40,7 @@ class LocalTimes:
         return self._times.get((key, timestamp), timestamp)
 
     def forget(self, key: Key, timestamps: Iterable[int]) -> int:
-        """These versions are collected."""
+        """Forget the clock times of versions that were collected, and return what that changes of the digest."""
         if not self._times:
             return 0
         gone = [(each, self._times.pop((key, each))) for each in timestamps if (key, each) in self._times]

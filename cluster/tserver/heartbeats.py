@@ -148,7 +148,7 @@ class HeartbeatSender:
         self._follows_leader = "heartbeat-leader-only" in config.flaws
         """Whether only one master hears of this server."""
         self._followed = next((master.node_id for master in config.masters), "")
-        """That master."""
+        """The one master that hears of this server then."""
 
     async def recover(self) -> None:
         """Go back to the masters that were learnt last (G1); before `start`."""

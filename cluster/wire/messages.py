@@ -60,7 +60,7 @@ FAILED = "FAILED"
 """The state that a replica reports whose program failed on what it has stored, which is whole."""
 
 QUARANTINED = "QUARANTINED"
-"""That of one whose stored data is damaged: only a replica that begins anew as a learner can take its place (G7)."""
+"""Of a replica whose stored data is damaged: only one that begins anew as a learner can take its place (G7)."""
 
 CATALOG_GROUP = "catalog"
 """The masters' Raft group."""

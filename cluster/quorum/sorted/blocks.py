@@ -161,7 +161,7 @@ class BlockPacker:
         self._block: list[Chunk] = []
         """The chunks of the block that is open; its entry comes when it is closed."""
         self._block_bytes = 0
-        """Their size."""
+        """How many bytes the chunks of the open block take."""
         self._entries: list[BlockEntry] = []
         """One for each block that is closed, in order."""
         self._tokens: list[int] = []

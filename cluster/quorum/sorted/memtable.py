@@ -24,7 +24,7 @@ class _Held:
     """What is held of one partition."""
 
     partition: KeyBytes
-    """Its key."""
+    """The key of this partition."""
     deletion: Deletion | None = None
     """The latest deletion of the whole partition, if there is one."""
     ranges: list[RangeDeletion] = field(default_factory=list)

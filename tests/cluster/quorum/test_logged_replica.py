@@ -16,7 +16,7 @@ from cluster.quorum.fence import Fence, decode_fence
 from cluster.quorum.ids import MutationId
 from cluster.quorum.messages import (
     BelowFence,
-    BoundTold,
+    BoundReply,
     DeliverMutations,
     IdsListed,
     ListIds,
@@ -124,7 +124,7 @@ class Played:
 
     async def raised(self, time: int, bound: bool = True) -> None:
         self.store.syncing.set()
-        assert isinstance(await self.ask(RaiseFenceTo(TABLET, 0, time)), BoundTold)
+        assert isinstance(await self.ask(RaiseFenceTo(TABLET, 0, time)), BoundReply)
         if bound:
             assert await self.ask(RaiseLowBound(TABLET, 0, time)) == Stored()
         self.store.syncing.clear()
@@ -186,12 +186,12 @@ async def test_a_fence_is_answered_when_it_is_durable_and_nothing_below_it_is_on
     assert not fencing.done(), "a mutation below it is on its way"
     assert await played.ask(StoreLogged(TABLET, 0, named(4))) == BelowFence(6)
     late.set()
-    assert await coming == Stored() and isinstance(await fencing, BoundTold)
+    assert await coming == Stored() and isinstance(await fencing, BoundReply)
     store.syncing.clear()
     fencing = await played.begun(RaiseFenceTo(TABLET, 0, 8))
     assert not fencing.done() and await played.ask(StoreLogged(TABLET, 0, named(7))) == BelowFence(8)
     store.syncing.set()
-    assert isinstance(await fencing, BoundTold) and decode_fence(store.noted) == Fence(8, 0)
+    assert isinstance(await fencing, BoundReply) and decode_fence(store.noted) == Fence(8, 0)
 
 
 @played(play)

@@ -12,7 +12,7 @@ from cluster.quorum.ids import MutationId
 from cluster.quorum.messages import (
     ANY_EPOCH,
     BelowFence,
-    BoundTold,
+    BoundReply,
     DeliverMutations,
     FetchMutations,
     IdsListed,
@@ -161,7 +161,7 @@ def test_every_failpoint_of_coordinators_and_replicas_is_reached() -> None:
         assert isinstance(listed, IdsListed) and listed.ids
         address = Replica(a, rig.database.address(a))
         assert await rig.ask(b, SendMutations(rig.tablet_id, 0, listed.ids, address)) == Stored()
-        assert isinstance(await rig.ask(a, RaiseFenceTo(rig.tablet_id, 0, 1)), BoundTold)
+        assert isinstance(await rig.ask(a, RaiseFenceTo(rig.tablet_id, 0, 1)), BoundReply)
         assert await rig.ask(a, RaiseLowBound(rig.tablet_id, 0, 1)) == Stored()
         rig.cut(d, a)
         await rig.write(d, wrote(4, "newer", 6), "QUORUM", timeout_s=0.3)

@@ -19,7 +19,7 @@ from cluster.knobs import Knobs
 from cluster.quorum.calls import Delivery, ReplicaCalls, Unanswered
 from cluster.quorum.fence import Fence, Gate
 from cluster.quorum.ids import MutationId, encode_id
-from cluster.quorum.messages import AskLowBound, BoundTold, QuorumReply, RaiseFenceTo, ReplicaRequest
+from cluster.quorum.messages import AskLowBound, BoundReply, QuorumReply, RaiseFenceTo, ReplicaRequest
 from cluster.quorum.mutation_reconciliation import (
     Abandoned,
     AskBound,
@@ -390,7 +390,7 @@ class Clocks:
         if isinstance(request, AskLowBound):
             if clock is None:
                 raise Unanswered(Delivery.LOST, "no answer")
-            return BoundTold(0, clock)
+            return BoundReply(0, clock)
         assert isinstance(request, RaiseFenceTo)
         self.fences.append(request.time)
         return ErrorReply("DISK_FULL", "the disk is full", definite=True)

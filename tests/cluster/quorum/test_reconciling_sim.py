@@ -9,7 +9,7 @@ from cluster.quorum.ids import MutationId
 from cluster.quorum.messages import (
     AskLowBound,
     BelowFence,
-    BoundTold,
+    BoundReply,
     DeliverMutations,
     IdsListed,
     ListIds,
@@ -36,7 +36,7 @@ async def bounds(rig: SimQuorumRig) -> list[int]:
     found = []
     for name in rig.replicas:
         reply = await rig.ask(name, AskLowBound(rig.tablet_id, 0))
-        assert isinstance(reply, BoundTold)
+        assert isinstance(reply, BoundReply)
         found.append(reply.low_bound)
     return found
 
@@ -102,7 +102,7 @@ async def test_new_mutations_below_a_fence_are_refused_and_delivered_ones_below_
     old = LoggedMutation(MutationId(1_000, "x"), encode_mutation(wrote(5, "old", 1)))
     assert isinstance(await rig.ask(a, RaiseLowBound(rig.tablet_id, 0, 2_000)), ErrorReply), "no fence is that high"
     assert await rig.ask(a, StoreLogged(rig.tablet_id, 0, old)) == Stored()
-    assert isinstance(await rig.ask(a, RaiseFenceTo(rig.tablet_id, 0, 2_000)), BoundTold)
+    assert isinstance(await rig.ask(a, RaiseFenceTo(rig.tablet_id, 0, 2_000)), BoundReply)
     late = LoggedMutation(MutationId(1_999, "x"), encode_mutation(wrote(6, "late", 2)))
     assert await rig.ask(a, StoreLogged(rig.tablet_id, 0, late)) == BelowFence(2_000)
     assert await rig.held(a) == {1: "old"}
@@ -136,10 +136,10 @@ async def test_a_write_below_a_fence_failed_if_all_refused_it_else_it_is_unknown
 
     async def fence(*names: str) -> None:
         told = await rig.ask(a, AskLowBound(rig.tablet_id, 0))
-        assert isinstance(told, BoundTold)
+        assert isinstance(told, BoundReply)
         for name in names:
             raised = RaiseFenceTo(rig.tablet_id, 0, told.clock_ns + 450_000_000)
-            assert isinstance(await rig.ask(name, raised), BoundTold)
+            assert isinstance(await rig.ask(name, raised), BoundReply)
 
     await fence(*rig.replicas)
     refused = await rig.write(d, wrote(2, "nowhere", 1), "ONE")
@@ -165,7 +165,7 @@ async def test_a_fence_above_the_replica_s_clock_and_the_offset_of_clocks_is_ref
     new = LoggedMutation(MutationId(clock.wall_ns(), "x"), encode_mutation(wrote(5, "new", 1)))
     assert await rig.ask(a, StoreLogged(rig.tablet_id, 0, new)) == Stored()
     within = clock.wall_ns() + offset_ns
-    assert isinstance(await rig.ask(a, RaiseFenceTo(rig.tablet_id, 0, within)), BoundTold)
+    assert isinstance(await rig.ask(a, RaiseFenceTo(rig.tablet_id, 0, within)), BoundReply)
     assert await rig.ask(a, StoreLogged(rig.tablet_id, 0, new)) == BelowFence(within)
 
 
@@ -227,7 +227,7 @@ async def test_reconciliation_goes_on_after_steps_that_failed_or_hung_at_replica
     hung = rig.replicas[0]
     rig.world.node(hung).failpoints.arm(Arming("disk.before_sync", "hang", times=0))
     await asyncio.sleep(1)
-    assert isinstance(await rig.ask(rig.replicas[1], AskLowBound(rig.tablet_id, 0)), BoundTold)
+    assert isinstance(await rig.ask(rig.replicas[1], AskLowBound(rig.tablet_id, 0)), BoundReply)
     replies = await asyncio.gather(
         *(rig.ask(hung, RaiseFenceTo(rig.tablet_id, 0, rig.ports.clock.wall_ns())) for _ in range(3)),
         return_exceptions=True,
