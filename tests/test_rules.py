@@ -22,11 +22,8 @@ def named(cell: str) -> list[str]:
 
 
 def functions_in(path: Path) -> list[str]:
-    return [
-        node.name
-        for node in ast.parse(path.read_text()).body
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    ]
+    tests = ast.FunctionDef | ast.AsyncFunctionDef
+    return [node.name for node in ast.parse(path.read_text()).body if isinstance(node, tests)]
 
 
 def test_every_rule_names_places_and_tests_that_exist() -> None:
