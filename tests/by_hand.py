@@ -14,7 +14,7 @@ from tests.support.patience import until
 
 
 class Operator:
-    """Who types calls: `ask` gives the exit code and the answer, `told` an answer that has to be a success."""
+    """Who types calls: `ask` gives the exit code and the answer, `answer_of` an answer that has to be a success."""
 
     def __init__(self, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.store, self._capsys = store, capsys
@@ -25,7 +25,7 @@ class Operator:
         self.made |= {name} if code == 0 else set()
         return code, self._capsys.readouterr().out
 
-    def told(self, name: str, *words: str) -> Any:
+    def answer_of(self, name: str, *words: str) -> Any:
         code, text = self.ask(name, *words)
         assert code == 0, text
         return json.loads(text)
@@ -33,25 +33,25 @@ class Operator:
 
 def make_every_call(operator: Operator) -> None:
     """All of M5 on a cluster of one master and three tablet servers, from its first answers to a table that is gone."""
-    told = operator.told
+    answer_of = operator.answer_of
     until(lambda: operator.ask("ListTabletServers")[0] == 0)
-    until(lambda: sorted(told("ListTabletServers")["live"]) == ["t1", "t2", "t3"])
-    assert told("ListMasters")["leader"] == "m1"
-    table_id = told("CreateTable", "name=orders", "columns=k:int64:key,v:string", "buckets=2")["table_id"]
-    until(lambda: told("IsCreateTableDone", "name=orders")["done"])
-    assert [table["name"] for table in told("ListTables")] == ["orders"]
-    located = told("GetTableLocations", "name=orders")["tablets"]
+    until(lambda: sorted(answer_of("ListTabletServers")["live"]) == ["t1", "t2", "t3"])
+    assert answer_of("ListMasters")["leader"] == "m1"
+    table_id = answer_of("CreateTable", "name=orders", "columns=k:int64:key,v:string", "buckets=2")["table_id"]
+    until(lambda: answer_of("IsCreateTableDone", "name=orders")["done"])
+    assert [table["name"] for table in answer_of("ListTables")] == ["orders"]
+    located = answer_of("GetTableLocations", "name=orders")["tablets"]
     assert [len(tablet["replicas"]) for tablet in located] == [3, 3]
-    assert told("AlterTable", "name=orders", "add=x:int32", "drop=v", "new_name=bills")["version"] == 1
-    until(lambda: told("IsAlterTableDone", "name=bills")["done"])
-    schema = told("GetTableSchema", "name=bills")
+    assert answer_of("AlterTable", "name=orders", "add=x:int32", "drop=v", "new_name=bills")["version"] == 1
+    until(lambda: answer_of("IsAlterTableDone", "name=bills")["done"])
+    schema = answer_of("GetTableSchema", "name=bills")
     assert [(column["id"], column["name"]) for column in schema["columns"]] == [(0, "k"), (2, "x")]
     assert (schema["table_id"], schema["version"], schema["state"]) == (table_id, 1, "RUNNING")
-    assert told("DeleteTable", "name=bills") == {"table_id": table_id}
+    assert answer_of("DeleteTable", "name=bills") == {"table_id": table_id}
     tablets = ",".join(tablet["tablet_id"] for tablet in located)
-    found = told("GetTabletLocations", f"tablets={tablets},paper")
+    found = answer_of("GetTabletLocations", f"tablets={tablets},paper")
     assert [tablet["state"] for tablet in found["tablets"]] == ["DELETED", "DELETED"]
-    assert (told("ListTables"), found["unknown"]) == ([], ["paper"])
+    assert (answer_of("ListTables"), found["unknown"]) == ([], ["paper"])
     assert operator.made == set(CALLS)
     assert invoke(["cluster", "status", "--store", str(operator.store)]) == 0
     assert invoke(["cluster", "check", "--store", str(operator.store)]) == 0

@@ -62,7 +62,7 @@ class Wrapped:
 
 
 class Hopeless(Wrapped):
-    """Never succeeds."""
+    """A client whose every operation fails."""
 
     async def invoke(self, op: Op) -> Op:
         raise DefiniteError("refused", "nobody is at home")

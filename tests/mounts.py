@@ -12,7 +12,7 @@ import pytest
 
 @contextmanager
 def small_disk(place: Path, size: str = "96k", names: int | None = None) -> Iterator[Path]:
-    """A file system of its own with so much room, for so many names, at a directory that is made for it."""
+    """A file system of its own with this much room and this many names, at a directory that is made for it."""
     place.mkdir()
     inodes = 0 if names is None else names + 1  # 0: as many as are wanted; the root has one
     _mount("-t", "tmpfs", "-o", f"size={size},nr_inodes={inodes}", "none", str(place))

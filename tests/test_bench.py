@@ -56,7 +56,7 @@ ELSEWHERE = {
     "snapshot_stream": "starts nodes that it loads for seconds",
     "spark": "as `judge`, on Spark",
 }
-"""Those that SMALLEST leaves out, and why."""
+"""Benchmarks that SMALLEST leaves out, and why."""
 
 
 @pytest.mark.parametrize(("call", "printed"), SMALLEST)

@@ -73,7 +73,7 @@ def test_tests_in_containers_are_where_their_half_looks() -> None:
 
 
 def test_an_interrupt_ends_both() -> None:
-    """Also where a shell began the tests in the background, and had them ignore it."""
+    """It ends them even where a shell began the tests in the background, and had them ignore it."""
     begun = [subprocess.Popen(["sleep", "600"], start_new_session=True, preexec_fn=hear_interrupts) for _ in range(2)]
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

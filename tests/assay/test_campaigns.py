@@ -132,8 +132,8 @@ def test_a_run_is_valid(options: RunOptions) -> None:
 
 
 def flaws_to_be_found() -> Iterator[Any]:
-    """Those of one part of the cluster (the letter of their mechanism) that the same workload shows in the same way are
-    for `make torture`, but for one."""
+    """The flaws that seeds find: of those of one part of the cluster (the letter of their mechanism) that one workload
+    shows in the same way, all but the first are for `make torture`."""
     seen: set[tuple[str, str, str]] = set()
     for name in FOUND_BY:
         family = (FLAWS[name].workload, FLAWS[name].mechanism[0], FLAWS[name].seen_by)

@@ -123,7 +123,7 @@ def test_what_cannot_be_is_refused_with_its_kind_and_reason(
     until(lambda: operator.ask("ListTables")[0] == 0)
     code, text = operator.ask(*words)
     assert code == 1 and refusal in text and text.count("\n") == 1, text
-    assert operator.told("ListTables") == []
+    assert operator.answer_of("ListTables") == []
 
 
 @pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\n\r\n", LARGEST_FRAME * 4, b"\x00\x00\x00\x05hello", b""])

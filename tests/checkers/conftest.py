@@ -76,5 +76,5 @@ def spark_runs(spark: SparkEngine) -> SparkEngine:
 
 @pytest.fixture(scope="session")
 def engines(spark: SparkEngine) -> dict[str, Engine]:
-    """By name."""
+    """The engines that tests judge with, by their names."""
     return {"local": LocalEngine(), "spark": spark}

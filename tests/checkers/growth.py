@@ -168,7 +168,7 @@ def save(batches: Iterable[pa.RecordBatch], place: Path, part_rows: int, diction
 
 
 def _rows_each(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """The same with so many rows in each, as histories are saved; the last has fewer."""
+    """The rows in batches of `rows` each, as histories are saved; the last may have fewer."""
     held: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:

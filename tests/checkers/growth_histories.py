@@ -35,9 +35,9 @@ INFO = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A valid history of about so many operations with that share of anomalies, spread evenly: `make(n, share)`;
-    `dictionary` has its strings once all batches are made, `refuted` whether the model takes them for anomalies,
-    `most` how many operations the campaign judges: one task takes no more of a model that nothing splits
+    """A kind of history: `make(n, share)` gives a valid one of about `n` operations with a share of anomalies, spread
+    evenly; `dictionary` has its strings once all batches are made, `refuted` whether the model takes them for
+    anomalies, `most` how many operations the campaign judges: one task takes no more of a model that nothing splits
     (`docs/scale.md`)."""
 
     make: Callable[[int, float], Batches]

@@ -139,7 +139,7 @@ def judged_by_tasks_of(
 
 
 def take_at_most(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tasks take so many packed bytes from now on."""
+    """Have tasks take no more than `most` packed bytes from now on."""
     monkeypatch.setattr(SparkEngine, "task_bytes", lambda self: most * shuffle.EXPANDED)
 
 
@@ -147,7 +147,7 @@ def take_at_most(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_key_with_most_operations_is_judged_by_many_tasks(
     share: float, cas_share: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And the others in its bucket are judged as ever."""
+    """Small keys in the bucket of the large one are judged as on one machine."""
     take_at_most(30_000, monkeypatch)
     hot = RegisterShape(6_000, keys=1, info_share=0.05, cas_share=cas_share)
     others = shifted(register_batches(RegisterShape(400, keys=8, info_share=0.05)))

@@ -34,7 +34,7 @@ Line = dict[str, str]
 pytestmark = needs_corpus
 
 SAMPLE = 48
-"""Spark judges every so many-th history of a part in the ordinary tests (each costs it a second), all in campaigns."""
+"""Spark judges one in SAMPLE histories of a part in the ordinary tests (each costs it a second), all in campaigns."""
 
 ENGINES = [
     pytest.param("local", 1, id="local"),
@@ -50,7 +50,7 @@ def lines_of(table: Path) -> tuple[Line, ...]:
 
 
 def elle_files(share: int) -> dict[tuple[str, str], list[Line]]:
-    """Every so many files of Elle's table with their lines."""
+    """One in SHARES of the files of Elle's table, from the `share`th on, with their lines."""
     found: dict[tuple[str, str], list[Line]] = {}
     for line in lines_of(CORPUS / "elle-random" / "truth.tsv"):
         found.setdefault((line["file"], line["model"]), []).append(line)

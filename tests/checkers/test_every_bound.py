@@ -155,7 +155,7 @@ def test_every_bound_is_in_a_list() -> None:
     assert sorted(name for name in found - known if not PARALLEL.match(name)) == []
 
 
-def told(example: Example, engine: Engine) -> Validity:
+def verdict_on(example: Example, engine: Engine) -> Validity:
     """The verdict on an example; one that is refused is not valid either."""
     settings = dict(setting.split("=", 1) for setting in example.settings)
     options = CheckOptions(consistency=example.consistency, settings=settings)
@@ -176,7 +176,7 @@ def examples(family: str) -> tuple[Example, ...]:
     families = JUDGED_BESIDE.get(family, (f"{family}.",))
     one_each = list({each.model: each for each in every}.values())
     mine = [each for each in every if MODELS[each.model].function.startswith(families)] or one_each
-    return tuple(each for each in mine if told(each, LocalEngine()) is False)
+    return tuple(each for each in mine if verdict_on(each, LocalEngine()) is False)
 
 
 def modules(package: str) -> list[ModuleType]:
@@ -199,4 +199,4 @@ def test_no_bound_makes_an_anomaly_valid(least: Least, monkeypatch: pytest.Monke
     assert bounded
     for module in bounded:
         monkeypatch.setattr(module, name, least.value)
-    assert [each.anomaly for each in refuted if told(each, engine) is True] == []
+    assert [each.anomaly for each in refuted if verdict_on(each, engine) is True] == []

@@ -227,7 +227,7 @@ def test_a_commit_at_the_beginning_of_a_feed_is_not_due() -> None:
 
 
 def test_what_a_session_saw_in_one_cell_says_nothing_of_another() -> None:
-    """And what it saw in a cell is remembered while it looks at others."""
+    """What a session saw in a cell is remembered while it looks at others."""
     seen = "0-1 0 ok write w(2)=1\n2-3 0 ok write w(2)=2\n4-5 0 ok write w(1)=1\n6-7 0 ok write w(1)=2\n"
     looks = "8-9 1 ok read r(1)=2 mode=one\n10-11 1 ok read r(2)=1 mode=one\n12-13 1 ok read r(2)=2 mode=one\n"
     assert found_in("monotonic-reads", seen + looks) == set()

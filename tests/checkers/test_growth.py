@@ -50,7 +50,7 @@ _IN_AN_EXAMPLE = 64
 """Operations, of which the longest cycle that was seen has twenty."""
 
 _LITTLE = {"told": 1_000, "peak": 0, "closure": 2_500, "read": 0}
-"""The same of small histories, where four bytes an operation have to show. Sums of up to a thousand counters, and last
+"""Noise of small histories, where four bytes an operation have to show. Sums of up to a thousand counters, and last
 reads of as many sets, are told to all tasks."""
 
 

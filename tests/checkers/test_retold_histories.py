@@ -30,7 +30,7 @@ FEW = range(30_000, 30_002)
 MANY = range(40_000, 40_150)
 
 
-def told(source: Source, model: str, engine: Engine) -> tuple[object, object, frozenset[str]]:
+def judged(source: Source, model: str, engine: Engine) -> tuple[object, object, frozenset[str]]:
     """The verdict and the kinds of anomalies."""
     verdict = judge_source(source, model, engine)
     return verdict.valid, verdict.strongest, frozenset(verdict.counts)
@@ -50,14 +50,14 @@ def differences(model: str, seed: int, folder: Path, tasks: Engine) -> list[str]
     source, here = small(model, seed), LocalEngine()
     if source.rows == 0:
         return []
-    rows, expected = source.table.to_pylist(), told(source, model, here)
-    others = {way.__name__: told(retold(source, way(rows)), model, here) for way in ways_of(model)}
-    others["many tasks"] = told(source, model, tasks)
-    others["in parts"] = told(in_parts(source, folder / f"{model}-{seed}"), model, tasks)
+    rows, expected = source.table.to_pylist(), judged(source, model, here)
+    others = {way.__name__: judged(retold(source, way(rows)), model, here) for way in ways_of(model)}
+    others["many tasks"] = judged(source, model, tasks)
+    others["in parts"] = judged(in_parts(source, folder / f"{model}-{seed}"), model, tasks)
     if exported := as_edn(source, folder / f"{model}-{seed}.edn"):
-        others["exported"] = told(replace(exported, failed_cas=source.failed_cas), model, here)
+        others["exported"] = judged(replace(exported, failed_cas=source.failed_cas), model, here)
         if told_in_json := as_json(exported.path):
-            others["in JSON"] = told(replace(told_in_json, failed_cas=source.failed_cas), model, here)
+            others["in JSON"] = judged(replace(told_in_json, failed_cas=source.failed_cas), model, here)
     found = [f"{model}, seed {seed}, {way}: {got}, not {expected}" for way, got in others.items() if got != expected]
     return found + ([] if model in ONE_OBJECT else side_by_side(model, seed, rows, expected))
 
@@ -66,8 +66,8 @@ def side_by_side(
     model: str, seed: int, rows: list[dict[str, object]], expected: tuple[object, object, object]
 ) -> list[str]:
     source, second = small(model, seed), small(model, seed + 2)
-    both = told(retold(source, beside(rows, second.table.to_pylist())), model, LocalEngine())
-    words = (expected[0], told(second, model, LocalEngine())[0])
+    both = judged(retold(source, beside(rows, second.table.to_pylist())), model, LocalEngine())
+    words = (expected[0], judged(second, model, LocalEngine())[0])
     worse = False if False in words else True if True in words else "unknown"
     return (
         [] if both[0] is worse or both[0] == worse else [f"{model}, seeds {seed} and {seed + 2}: {both}, not {worse}"]

@@ -21,7 +21,7 @@ RENEWED = msgspec.structs.replace(KNOBS, quiesce_after_ms=0)
 
 
 async def replicas(rig: TableRig, group: str) -> list[GroupStatus]:
-    """Those of the group, once all three have applied the whole log."""
+    """The replicas of the group, once all three have applied the same log."""
     for _ in range(100):
         found = [
             each

@@ -31,10 +31,10 @@ CASES = [(kind.name, variant) for kind in CLOCKS.kinds for variant in ("all-with
 CASES += [("packets", variant) for variant in PACKETS.variants]
 
 
-class Told:
+class ClockReporting:
     """As much of a database as these kinds need: programs that tell their clocks when asked for their status."""
 
-    name = "told"
+    name = "clock-reporting"
     nodes = NODES
 
     def __init__(self, programs: dict[str, Conversation]) -> None:
@@ -50,7 +50,7 @@ def database(runner: asyncio.Runner, environment: DockerEnvironment) -> Iterator
     variables = " ".join(f"{name}={shlex.quote(value)}" for name, value in environment.program_environment.items())
     command = f"exec env {variables} python3 -u -c {shlex.quote(PROGRAM)}"
     programs = runner.run(open_on_each(environment, command))
-    yield cast(Database, Told(programs))
+    yield cast(Database, ClockReporting(programs))
     for program in programs.values():
         program.close()
 

@@ -72,13 +72,13 @@ def offsets(program: Conversation) -> Offsets:
     return Offsets(wall, monotonic)
 
 
-def due_and_shown(environment: DockerEnvironment, node: str, program: Conversation, loose_ns: int) -> tuple[Span, Span]:
-    """A clock that drifts is due to be further off at the end of the look than at its beginning, and by `loose_ns` more
+def due_and_shown(environment: DockerEnvironment, node: str, program: Conversation, slack_ns: int) -> tuple[Span, Span]:
+    """A clock that drifts is due to be further off at the end of the look than at its beginning, and by `slack_ns` more
     or less for what it took to have it drift."""
     first_ns = environment.due_offset_ns(node)
     shown = offsets(program).wall
     low_ns, high_ns = sorted((first_ns, environment.due_offset_ns(node)))
-    return Span(low_ns - loose_ns, high_ns + loose_ns), shown
+    return Span(low_ns - slack_ns, high_ns + slack_ns), shown
 
 
 @pytest.mark.parametrize(
@@ -91,10 +91,10 @@ def test_one_program_s_wall_clock_is_skewed_and_no_other_clock(
     lead_ns = time.time_ns() - time.monotonic_ns()
     began_ns = time.monotonic_ns()
     runner.run(environment.skew_clock("t2", skew))
-    loose_ns = int(abs(skew.rate) * (time.monotonic_ns() - began_ns))
+    slack_ns = int(abs(skew.rate) * (time.monotonic_ns() - began_ns))
     for _ in range(3):
         time.sleep(0.4)
-        due, shown = due_and_shown(environment, "t2", programs["t2"], loose_ns)
+        due, shown = due_and_shown(environment, "t2", programs["t2"], slack_ns)
         assert shown.may_be(due)
         found = {name: offsets(programs[name]) for name in NAMES}
         assert all(found[name].wall.may_be(NO_OFFSET) for name in NAMES if name != "t2")

@@ -61,7 +61,7 @@ def test_a_setup_that_is_cancelled_half_way_leaves_nothing(left_of: Left) -> Non
 
 
 def test_two_environments_at_once_do_not_meet_and_teardown_removes_everything(left_of: Left) -> None:
-    """It can be repeated."""
+    """A teardown can be repeated."""
 
     async def scenario() -> tuple[list[str], list[str]]:
         nodes = (Node("t1", "tserver"), Node("t2", "tserver"))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import settings
 
 EXAMPLES: Final = 40
-"""So many draws hypothesis in `make test`."""
+"""Examples that hypothesis draws for a test in `make test`."""
 
 
 def few_of(few: int, many: int) -> list[Any]:
@@ -22,6 +22,6 @@ def ranges_of(few: int, many: int) -> list[Any]:
 
 
 def few_examples(few: int) -> settings:
-    """Settings for examples that take long: so many in `make test`, as many as of any other test in `make torture`."""
+    """Settings for examples that take long: `few` in `make test`, as many as of any other test in `make torture`."""
     usual = settings().max_examples
     return settings(max_examples=few if usual == EXAMPLES else usual)

@@ -28,12 +28,12 @@ def run(arguments: Sequence[str]) -> int:
     in_containers = ["-m", "docker and not campaign", *arguments, *where_containers_are(arguments)]
     for ending in ENDING:
         signal.signal(ending, signal.default_int_handler)
-    with tempfile.TemporaryFile() as told:
+    with tempfile.TemporaryFile() as output:
         print("The tests in containers run beside the others; what they say follows at the end.", flush=True)
-        codes = wait_for([begin(others, step_back), begin(in_containers, hear_interrupts, told)])
-        told.seek(0)
+        codes = wait_for([begin(others, step_back), begin(in_containers, hear_interrupts, output)])
+        output.seek(0)
         print("\nIn containers:", flush=True)
-        sys.stdout.buffer.write(told.read())
+        sys.stdout.buffer.write(output.read())
         sys.stdout.flush()
     return exit_code(codes)
 
@@ -45,11 +45,11 @@ def where_containers_are(arguments: Sequence[str]) -> list[str]:
 
 
 def begin(
-    arguments: Sequence[str], prepare: Callable[[], None], told: IO[bytes] | None = None
+    arguments: Sequence[str], prepare: Callable[[], None], output: IO[bytes] | None = None
 ) -> subprocess.Popen[bytes]:
     """Start pytest in a session of its own, which `prepare` sets up; it says where what it has to say."""
     command = [sys.executable, "-m", "pytest", *arguments]
-    return subprocess.Popen(command, stdout=told, stderr=told, start_new_session=True, preexec_fn=prepare)
+    return subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True, preexec_fn=prepare)
 
 
 def hear_interrupts() -> None:

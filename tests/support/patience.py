@@ -11,24 +11,24 @@ from typing import Final
 
 PRESSURE: Final = Path("/proc/pressure/cpu")
 MOST: Final = 6
-"""So many times its seconds a limit lasts at most: on a machine that is busy without end, too, a hang ends."""
+"""Times its seconds that a limit lasts at most: on a machine that is busy without end, too, a hang ends."""
 
 
 class Limit:
-    """So many seconds, but for those in which some process of this machine waited for a core."""
+    """A limit of seconds that leaves out those in which some process of this machine waited for a core."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self._began_s, self._crowded_s = time.monotonic(), crowded_s()
+        self._began_s, self._waited_for_core_s = time.monotonic(), waited_for_core_s()
 
     def left_s(self) -> float:
         """Seconds until it may be over; 0 or less if it is."""
         lasted_s = time.monotonic() - self._began_s
-        counted_s = lasted_s - (crowded_s() - self._crowded_s)
+        counted_s = lasted_s - (waited_for_core_s() - self._waited_for_core_s)
         return min(self.seconds - counted_s, MOST * self.seconds - lasted_s)
 
 
-def crowded_s() -> float:
+def waited_for_core_s() -> float:
     """For how long a process has waited for a core, since the machine started; 0 where its kernel doesn't say."""
     try:
         some = PRESSURE.read_text().splitlines()[0]
@@ -38,7 +38,7 @@ def crowded_s() -> float:
 
 
 def bear_with_this_machine(seconds: float) -> None:
-    """Have the alarm that is set to end a test in so many seconds ring when a `Limit` of as many is over."""
+    """Have the alarm that is set to end a test in `seconds` ring when a `Limit` of as many is over."""
     limit, end = Limit(seconds), signal.getsignal(signal.SIGALRM)
 
     def look(number: int, frame: FrameType | None) -> None:
@@ -54,7 +54,7 @@ def bear_with_this_machine(seconds: float) -> None:
 
 
 def until(condition: Callable[[], object], within_s: float = 60.0, every_s: float = 0.05) -> None:
-    """Wait until it holds; fails if it does not in so many seconds of a `Limit`."""
+    """Wait until the condition holds; fails if it does not within a `Limit` of `within_s`."""
     limit = Limit(within_s)
     while not condition():
         assert limit.left_s() > 0, "it never came"

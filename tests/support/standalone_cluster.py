@@ -231,7 +231,7 @@ class Cluster:
 
 @contextmanager
 def standalone_cluster(home: Path, workers: int = 2, memory_mib: int = 1024) -> Iterator[Cluster]:
-    """A master and so many workers of one core, removed with the context."""
+    """A master and `workers` of one core each, removed with the context."""
     cluster = Cluster(_free_number(), home, home / "lent", memory_mib)
     cluster.lent.mkdir()
     cluster.work.mkdir()

@@ -183,9 +183,9 @@ def test_a_row_is_not_found_twice_that_was_written_once() -> None:
 def test_what_a_scan_told_is_a_read_of_each_row_and_evidence_names_the_row() -> None:
     events: list[Op] = []
 
-    def add(f: str, *told: Mop) -> None:
-        asked = tuple(replace(mop, value=None if f == "scan" else mop.value, column=-1) for mop in told)
-        for kind, mops in (("invoke", asked), ("ok", told)):
+    def add(f: str, *answered: Mop) -> None:
+        asked = tuple(replace(mop, value=None if f == "scan" else mop.value, column=-1) for mop in answered)
+        for kind, mops in (("invoke", asked), ("ok", answered)):
             events.append(Op(kind, 0, f, mops, index=len(events), time=len(events)))  # type: ignore[arg-type]
 
     def verdict() -> Verdict:

@@ -98,10 +98,10 @@ def test_locations_show_tablets_that_were_committed(state: int) -> None:
     assert wrong.get("no-location", 0) == (state == RUNS), "only what runs has to run somewhere"
 
 
-@pytest.mark.parametrize(("told", "of", "half"), [((0, 1), 2, 0), ((0,), 2, 1), ((0, 0), 2, 1), ((0, 1), 0, 0)])
-def test_locations_show_each_partition_once(told: tuple[int, ...], of: int, half: int) -> None:
+@pytest.mark.parametrize(("present", "of", "half"), [((0, 1), 2, 0), ((0,), 2, 1), ((0, 0), 2, 1), ((0, 1), 0, 0)])
+def test_locations_show_each_partition_once(present: tuple[int, ...], of: int, half: int) -> None:
     """Where it is not told how many there are (0), nothing is missed."""
-    tablets = [Tablet(bucket, 11 + place, CREATING, 3) for place, bucket in enumerate(told)]
+    tablets = [Tablet(bucket, 11 + place, CREATING, 3) for place, bucket in enumerate(present)]
     assert refuted(made(), located(2, 3, *tablets, buckets=of)).get("half-made-table", 0) == half
 
 

@@ -160,10 +160,10 @@ def test_only_answers_tell_of_schemas() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "half"), [((0, 1), False), ((1, 0), False), ((0,), True), ((1,), True), ((1, 1), True)]
+    ("present", "half"), [((0, 1), False), ((1, 0), False), ((0,), True), ((1,), True), ((1, 1), True)]
 )
-def test_locations_tell_how_many_partitions_there_are_and_which_was_shown(told: tuple[int, ...], half: bool) -> None:
-    tablets = (Mop("tablet", bucket, 70 + place, row=3, column=3) for place, bucket in enumerate(told))
+def test_locations_tell_how_many_partitions_there_are_and_which_was_shown(present: tuple[int, ...], half: bool) -> None:
+    tablets = (Mop("tablet", bucket, 70 + place, row=3, column=3) for place, bucket in enumerate(present))
     located = ("ok", "locations", (Mop("locations", 1, 500, column=2), *tablets), {})
     assert judge(ops(CREATED, located)).counts == ({"half-made-table": 1} if half else {})
 

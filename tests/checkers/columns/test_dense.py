@@ -22,10 +22,10 @@ def test_values_are_ranked_as_numpy_ranks_them_wherever_they_lie(values: np.ndar
     assert places.dtype == np.int32
 
 
-@pytest.mark.parametrize("apart", (0, 10**6, -(10**12)))
-def test_many_values_in_two_places(apart: int) -> None:
-    values = np.random.default_rng(apart & 7).integers(0, 50_000, 40_000)
-    values[::2] += apart
+@pytest.mark.parametrize("distance", (0, 10**6, -(10**12)))
+def test_many_values_in_two_places(distance: int) -> None:
+    values = np.random.default_rng(distance & 7).integers(0, 50_000, 40_000)
+    values[::2] += distance
     distinct, places = ranked(values)
     assert (distinct[places] == values).all()
     assert (np.diff(distinct) > 0).all()

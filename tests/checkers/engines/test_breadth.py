@@ -84,13 +84,13 @@ def test_a_task_holds_one_bucket_at_a_time(monkeypatch: pytest.MonkeyPatch) -> N
         def combine(self, found: list[int]) -> int:
             return sum(found)
 
-    def told() -> Iterator[pa.RecordBatch]:
+    def messages() -> Iterator[pa.RecordBatch]:
         for bucket in range(20):
             for piece in range(3):
                 held.append(100)
                 yield shuffle.message(bucket, piece, b"." * 100)
 
-    found = list(shuffle._Judge(Plan(), 10_000)(told()))  # type: ignore[arg-type]
+    found = list(shuffle._Judge(Plan(), 10_000)(messages()))  # type: ignore[arg-type]
     assert len(found) == 1 and len(most) == 20 and max(most) <= 400, "one bucket, and the row that ended it"
 
 

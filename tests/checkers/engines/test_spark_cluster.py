@@ -42,13 +42,13 @@ ROWS_EACH = 100
 
 
 def cut(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """Smaller batches."""
+    """The batches, cut into batches of at most this many rows."""
     for batch in batches:
         yield from (batch.slice(begin, rows) for begin in range(0, batch.num_rows, rows))
 
 
 def made(place: Place, model: str, anomaly: str | None) -> Place:
-    """A history in small parts, with so many anomalies as one operation in fifty."""
+    """A history in small parts; one operation in fifty is anomalous if an anomaly is named."""
     texts: dict[str, int] = {}
     wanted = MadeHistory(model, OPERATIONS, anomaly=anomaly, rate=0.02 if anomaly else None)
     batches = cut(made_batches(wanted, texts), ROWS_EACH)
@@ -81,7 +81,7 @@ def refuted_histories(folder: Path, models: Iterable[str] = BASES) -> Iterator[t
 
 
 def few_histories(folder: Path) -> Iterator[tuple[str, bool, Place]]:
-    """Those of the logs, and of one model of each package of `checkers`."""
+    """Refuted histories of the logs, and of one model of each package of `checkers`."""
     (few := folder / "few").mkdir()
     return refuted_histories(few, {MODELS[model].function.partition(".")[0]: model for model in BASES}.values())
 

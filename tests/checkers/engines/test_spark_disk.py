@@ -36,8 +36,8 @@ def checking(history: Path, *conf: str) -> subprocess.Popen[str]:
     return subprocess.Popen([*command, "--spark-master", "local[2]", *options], stdout=pipe, stderr=pipe, text=True)
 
 
-def told(process: subprocess.Popen[str]) -> str:
-    """The one sentence that is told."""
+def error_line(process: subprocess.Popen[str]) -> str:
+    """The one sentence that says why the check failed."""
     out, err = process.communicate()
     assert process.returncode == 254, (out, err)
     (line,) = (out + err).strip().splitlines()[-1:]
@@ -47,5 +47,5 @@ def told(process: subprocess.Popen[str]) -> str:
 
 def test_a_full_disk_for_spilled_data(history: Path, disk: Path) -> None:
     before = sorted(history.parent.iterdir())
-    assert "disk for spilled data is full" in told(checking(history, f"spark.local.dir={disk}"))
+    assert "disk for spilled data is full" in error_line(checking(history, f"spark.local.dir={disk}"))
     assert sorted(history.parent.iterdir()) == before

@@ -158,7 +158,7 @@ def test_why_spark_does_not_start_is_one_sentence(said: str, reason: str) -> Non
 
 
 def cluster(stopped: bool, executors: int) -> Any:
-    """A session on a cluster that has taken us on, or not, with so many executors besides the driver's own."""
+    """A session on a cluster that has taken us on, or not, with `executors` besides the driver's own."""
     tracker = SimpleNamespace(getExecutorInfos=lambda: [None] * (1 + executors))
     spark = SimpleNamespace(isStopped=lambda: stopped, statusTracker=lambda: tracker)
     return SimpleNamespace(version="4.1.0", sparkContext=SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: spark)))

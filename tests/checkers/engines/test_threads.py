@@ -62,7 +62,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     assert not any(each.name == "assay-core" for each in threading.enumerate())
 
 
-def told(source: Source, model: str, threads: int, options: CheckOptions = CheckOptions()) -> bytes:  # noqa: B008
+def written_verdict(source: Source, model: str, threads: int, options: CheckOptions = CheckOptions()) -> bytes:  # noqa: B008
     """The verdict as it is written."""
     verdict = judge_source(source, model, LocalEngine(threads), options)
     return msgspec.json.encode(as_object(msgspec.structs.replace(verdict, seconds=0.0)))
@@ -76,7 +76,7 @@ def test_verdicts_are_the_same_on_any_number_of_cores(
     kind = KINDS[model]
     place = save(kind.make(2000, share), tmp_path / "h.parquet", 700, kind.dictionary)
     source = open_source(place)
-    one, *others = (told(source, model, threads) for threads in THREADS)
+    one, *others = (written_verdict(source, model, threads) for threads in THREADS)
     assert others == [one, one]
     verdict = msgspec.json.decode(one)
     if kind.refuted:
@@ -91,7 +91,7 @@ def test_random_registers_are_judged_alike(tmp_path: Path, begun: list[str]) -> 
     source = open_source(write_history(tmp_path / "h.parquet", rows))
     for explain in (1, 5):
         options = CheckOptions(explain=explain, failed_cas="observed")
-        one, *others = (told(source, "cas-register", threads, options) for threads in THREADS)
+        one, *others = (written_verdict(source, "cas-register", threads, options) for threads in THREADS)
         assert others == [one, one]
     verdict = msgspec.json.decode(one)
     assert len(verdict["counts"]) >= 4 and verdict["details"]["keys_searched"] > 0
@@ -102,7 +102,7 @@ def test_one_key_beside_small_ones_is_judged_alone(tmp_path: Path, begun: list[s
     rows = [random_rows(Random(seed), 8, True) for seed in range(200)]
     rows.insert(70, random_rows(Random(1000), 900, True))
     source = open_source(write_history(tmp_path / "h.parquet", rows))
-    one, *others = (told(source, "cas-register", threads) for threads in THREADS)
+    one, *others = (written_verdict(source, "cas-register", threads) for threads in THREADS)
     assert others == [one, one] and "RegisterKernel" in begun
 
 
@@ -115,7 +115,7 @@ def test_an_imported_history_is_judged_alike(tmp_path: Path, begun: list[str]) -
             lines.append(f"{{:process {number % 5} :type :{kind} :f :txn :value {value}}}")
     path.write_text("\n".join(lines))
     source = open_source(path)
-    one, *others = (told(source, "list-append", threads) for threads in THREADS)
+    one, *others = (written_verdict(source, "list-append", threads) for threads in THREADS)
     assert others == [one, one] and begun
 
 
@@ -136,11 +136,11 @@ def test_a_crash_in_a_thread_is_an_unknown_verdict(
     write_register_history(RegisterShape(3000, keys=50), path)
     source = open_source(path)
 
-    def crashing(*told: Any) -> Any:
+    def crashing(*arguments: Any) -> Any:
         raise MemoryError("no room")
 
     monkeypatch.setattr(refute_registers, "judge_zones", crashing)
-    one, *others = (told(source, "register", threads) for threads in THREADS)
+    one, *others = (written_verdict(source, "register", threads) for threads in THREADS)
     assert others == [one, one] and "RegisterKernel" in begun
     verdict = msgspec.json.decode(one)
     assert verdict["valid"] == "unknown" and verdict["reason"].endswith("crashed: MemoryError: no room")

@@ -29,12 +29,12 @@ def rows(source: Source) -> list[Row]:
     for row in found:
         for mop in row["mops"] or ():
             for name in ("partition", "row", "value", "expected"):
-                mop[name] = told(source, mop[name])
-            mop["values"] = mop["values"] and [told(source, item) for item in mop["values"]]
+                mop[name] = named_value(source, mop[name])
+            mop["values"] = mop["values"] and [named_value(source, item) for item in mop["values"]]
     return found
 
 
-def told(source: Source, value: int | None) -> Any:
+def named_value(source: Source, value: int | None) -> Any:
     place = FOREIGN_BASE - 1 - (value or 0)
     if 0 <= place < len(source.dictionary):
         return source.dictionary[place], bool(source.strings) and source.strings[place]

@@ -27,7 +27,7 @@ def history(*lines: str) -> str:
     return "\n".join(events)
 
 
-APART = {
+OF_TWO_KEYS = {
     "register": (
         history("0 write [1 5]", "0 write [2 6]", "1 read [1 nil] => [1 5]"),
         history("0 write [1 5]", "0 write [2 6]", "1 read [1 nil] => [1 6]"),
@@ -161,13 +161,13 @@ APART = {
         pytest.param("spark", False, marks=[pytest.mark.spark, pytest.mark.campaign]),
     ],
 )
-@pytest.mark.parametrize("name", APART)
+@pytest.mark.parametrize("name", OF_TWO_KEYS)
 def test_objects_of_different_keys_are_judged_apart(
     tmp_path: Path, engines: dict[str, Engine], name: str, engine: str, expected: bool
 ) -> None:
     """What is valid would not be if the keys were one; Spark is asked of what is refuted in campaigns."""
     model, path = name.split(" ", 1)[0], tmp_path / "history.edn"
-    text = APART[name][0 if expected else 1]
+    text = OF_TWO_KEYS[name][0 if expected else 1]
     path.write_text(text)
     verdict = judge_source(open_source(path), model, engines[engine])
     assert (verdict.valid, verdict.engine) == (expected, engine), text

@@ -30,7 +30,7 @@ FOUND = {"stale-read": 2}
 
 
 def cut(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """Smaller batches."""
+    """The batches, cut into batches of at most this many rows."""
     for batch in batches:
         yield from (batch.slice(begin, rows) for begin in range(0, batch.num_rows, rows))
 

@@ -61,7 +61,7 @@ def naive_set(events: list[Op]) -> Counts | None:
 
 
 def naive_set_full(events: list[Op]) -> Counts:
-    """Also how many are stable and never read."""
+    """How many elements are duplicated, and how many stable, stale, lost or never read."""
     state: dict[int, dict[str, int]] = {}
     duplicated: set[int] = set()
     opened: dict[int, Op] = {}

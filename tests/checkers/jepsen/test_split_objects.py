@@ -46,7 +46,7 @@ def flows_run(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return found
 
 
-def told(verdict: Verdict) -> Any:
+def facts_of(verdict: Verdict) -> Any:
     messages = {name: [found.message for found in all] for name, all in verdict.anomalies.items()}
     return verdict.valid, verdict.reason, verdict.counts, verdict.ops, verdict.details, messages
 
@@ -65,7 +65,7 @@ def test_many_tasks_say_of_one_object_what_one_says(
     events = of_several(model, Random(seed))
     ours = judge(model, events)
     theirs = judge(model, events, engine)
-    assert told(theirs) == told(ours)
+    assert facts_of(theirs) == facts_of(ours)
     split = flows_run[-1]
     assert split.width < NEVER if model == "counter" else split.shares > 1
 
@@ -84,12 +84,12 @@ def test_a_read_that_lasts_over_many_ranges_is_judged_by_its_halves(engine: Spar
     """It began when 3 was acknowledged and ended when 20 had begun."""
     adds = [(0, type, "add", 1) for _ in range(20) for type in PAIR]
 
-    def told_of(shown: int, engine: SparkEngine | None = None) -> Any:
+    def facts_of_read(shown: int, engine: SparkEngine | None = None) -> Any:
         rows = [*adds[:6], (9, "invoke", "read", None), *adds[6:], (9, "ok", "read", shown)]
-        return told(judge("counter", [event(index, *row) for index, row in enumerate(rows)], engine))
+        return facts_of(judge("counter", [event(index, *row) for index, row in enumerate(rows)], engine))
 
     for shown, valid in ((2, False), (3, True), (20, True), (21, False)):
-        assert told_of(shown, engine) == told_of(shown) and told_of(shown)[0] is valid
+        assert facts_of_read(shown, engine) == facts_of_read(shown) and facts_of_read(shown)[0] is valid
 
 
 PAIR: tuple[OpType, OpType] = ("invoke", "ok")
@@ -100,7 +100,7 @@ def test_sums_beyond_64_bits_pass_from_range_to_range(engine: SparkEngine) -> No
     ops = [event(index, *row) for index, row in enumerate(rows)]
     theirs = judge("counter", ops, engine)
     assert theirs.valid is False and str(20 * 2**62) in theirs.anomalies["below-bounds"][0].message
-    assert told(theirs) == told(judge("counter", ops))
+    assert facts_of(theirs) == facts_of(judge("counter", ops))
 
 
 def test_tasks_are_told_nothing_of_many_counters() -> None:

@@ -15,7 +15,7 @@ from checkers.linearizability.objects.queues_and_sets import build_set
 
 
 def sets(count: int) -> Any:
-    """Columns of so many sets; one in a few shows what can't be."""
+    """Columns of `count` sets; one in a few shows what can't be."""
     some = [random_calls(Random(seed), "lin-set", 6) for seed in range(100)]
     return sorted_rows(columns("lin-set", [some[number % 100] for number in range(count)]))
 

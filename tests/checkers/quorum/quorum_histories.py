@@ -163,7 +163,7 @@ def candidates(read, cell, calls):
 
 
 def settled(read, cell, calls):
-    """The same, but an absence is one that came after all acknowledged writes that bind the read, if any did."""
+    """The candidates; of an absence, those after all acknowledged writes that bind the read, if there are any."""
     possible, acked = candidates(read, cell, calls), [w for w in calls if is_write(w) and w.status == "ok"]
     seen = [w.ts for w in acked if effect(w, cell) != "nothing" and w.end < read.begin and binds(w, read)]
     if dict(read.shown).get(cell) is not None or not seen:

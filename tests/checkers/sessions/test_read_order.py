@@ -28,7 +28,7 @@ def random_reads(seed):
 
 
 def with_writes(rows, seed):
-    """The same, but some operations write their values."""
+    """The history, in which some reads have become writes of the values that they showed."""
     random_, written, told = random.Random(seed), set(), []
     for row in rows:
         _, cell, value = row.mops[0]

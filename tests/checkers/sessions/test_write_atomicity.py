@@ -94,7 +94,7 @@ def test_agrees_with_trying_every_order_of_writes(timed, many):
 
 
 def with_repeats(rows, seed):
-    """The same, but a write or two give their cells the values of the write before."""
+    """The history, in which a write or two give their cells the values of the write before."""
     random_ = random.Random(seed)
     values = sorted({mop[2] // 10 for row in rows for mop in row.mops if mop[0] == "w"})
     repeated = set(random_.sample(values[1:], min(len(values) - 1, random_.randint(1, 2)))) if values else set()

@@ -157,8 +157,8 @@ def test_no_feed_is_called_other_than_by_the_definition(seeds):
 
 
 def changed(chance, rows):
-    """The same with each mark three times, where events of feeds lack their timestamps, or state others, a beginning or
-    a table."""
+    """The rows with each mark three times, where some events of feeds lack their timestamps, or state others, a
+    beginning or a table."""
     marks = np.flatnonzero(rows["kind"] == MARK)
     places = np.concatenate((np.arange(len(rows["kind"])), marks, marks))
     rows = {name: column[places] for name, column in rows.items()}
@@ -181,8 +181,8 @@ def test_any_feed_is_judged_in_many_tasks_as_in_one(seeds, monkeypatch):
         rows = flattened(table_of(*drawn(seed), seed % 10 == 0), PROJECTION)
         for every in (rows, changed(random.Random(seed), rows)):
             whole = FeedKernel(4)(every)
-            for finer in (False, True):
-                told = dealt_and_judged(every, int(every["invoke"].max()) + 1 + seed % 3, finer)
+            for dealt_again in (False, True):
+                told = dealt_and_judged(every, int(every["invoke"].max()) + 1 + seed % 3, dealt_again)
                 assert (told.counts, told.figures, told.ops) == (whole.counts, whole.figures, whole.ops), seed
                 assert {(f.anomaly, f.ops) for f in told.kept} == {(f.anomaly, f.ops) for f in whole.kept}, seed
             broken += bool(whole.counts)

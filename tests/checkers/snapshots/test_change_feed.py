@@ -126,14 +126,14 @@ def test_random_feeds_agree_with_a_naive_reading(seeds):
     assert len(seeds) // 5 < broken < 4 * len(seeds) // 5
 
 
-def dealt_and_judged(rows, events, finer):
-    """What tasks say together, one cell's here and one there; with `finer` some of them are dealt once more."""
+def dealt_and_judged(rows, events, dealt_again):
+    """What tasks say together, one cell's here and one there; with `dealt_again` some of them are dealt once more."""
     dealer, parts = FeedDealer(events), {}
     names = (*PROJECTION.names, *dealer.names)
     pieces = np.arange(len(rows["kind"])) * 3 // len(rows["kind"])
     for piece in range(3):
         for bucket, data in dealer(selected(rows, pieces == piece), 5, False):
-            again = dealer(united([data], names), 3, True) if finer and bucket % 3 == 2 else [(0, data)]
+            again = dealer(united([data], names), 3, True) if dealt_again and bucket % 3 == 2 else [(0, data)]
             for place, more in again:
                 parts.setdefault((bucket, place), []).append(more)
     return merged([FeedKernel(4)(united(mine, names)) for mine in parts.values()], 4)
@@ -151,9 +151,9 @@ def test_cells_and_times_in_many_tasks_are_judged_as_in_one(seeds, monkeypatch):
             second[name] += more
         rows = joined([of_each[0], second], PROJECTION)
         whole = FeedKernel(4)(rows)
-        for finer in (False, True):
+        for dealt_again in (False, True):
             assert FeedDealer(2 * len(rows["kind"])).ranges > 1
-            told = dealt_and_judged(rows, (2 * len(rows["kind"]), 1_020)[seed % 2], finer)
+            told = dealt_and_judged(rows, (2 * len(rows["kind"]), 1_020)[seed % 2], dealt_again)
             assert (told.counts, told.figures, told.ops) == (whole.counts, whole.figures, whole.ops), seed
             assert {f.ops for f in told.kept} == {f.ops for f in whole.kept}
         broken += bool(whole.counts)

@@ -79,7 +79,7 @@ def test_agrees_with_trying_every_commit_time():
 
 
 def with_repeats(rows, seed):
-    """The same, but a write or two give the cell the value of the write before."""
+    """The history, in which a write or two give the cell the value of the write before."""
     random_ = random.Random(seed)
     values = [row.mops[0][2] for row in rows if row.mops[0][0] == "w"]
     repeated = set(random_.sample(values[1:], min(len(values) - 1, random_.randint(1, 2)))) if values else set()

@@ -134,7 +134,8 @@ def _list_order(
 
 
 def register_anomalies(history: list[Txn], sources: int) -> tuple[set[str], Kinds]:
-    """The same for registers; `sources` are those of version orders (`txn_register.ORDER_…` added up)."""
+    """Anomalies without cycles of registers, and the kinds of dependencies; `sources` are those of version orders
+    (`txn_register.ORDER_…` added up)."""
     anomalies: set[str] = set()
     kinds: Kinds = defaultdict(set)
     _common(history, anomalies)

@@ -38,7 +38,7 @@ def grouped(rows: list[Row]) -> Iterator[pa.RecordBatch]:
 
 
 class MemoryBlocks:
-    """See `pipeline.Blocks`."""
+    """Implements `pipeline.Blocks` in memory."""
 
     def __init__(self, rows: list[Row]) -> None:
         self._rows = rows

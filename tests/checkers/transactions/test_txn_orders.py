@@ -26,7 +26,7 @@ from tests.support.few_seeds import ranges_of
 
 SEEDS = ranges_of(50, 5_000)
 MOST = 7
-"""Of so many transactions all orders are tried."""
+"""Transactions of a history at most, since all their orders are tried."""
 
 
 def small(seed: int, lists: bool) -> list[Txn]:

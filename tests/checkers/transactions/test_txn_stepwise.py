@@ -80,7 +80,7 @@ def choose(seed: int, model: str) -> tuple[list[Txn], int, int]:
 
 
 def without_some_writes(history: list[Txn], dice: random.Random) -> list[Txn]:
-    """The same, but for some values nobody wrote."""
+    """The history without some of its writes, so that nobody wrote some values that are read."""
     return [
         txn._replace(mops=tuple(mop for mop in txn.mops if mop[0] == "r" or dice.random() < 0.9)) for txn in history
     ]

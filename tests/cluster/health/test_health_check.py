@@ -274,7 +274,7 @@ class Passing:
 
 
 def looked(monkeypatch: pytest.MonkeyPatch, lacked: Callable[[float], int]) -> tuple[ClusterReport, float]:
-    """What a look with a budget of 10 s finds, and when it ends, where t3 lacks so many entries by a time in s."""
+    """What a look with a budget of 10 s finds, and when it ends, where t3 lacks `lacked(s)` entries after s seconds."""
     clock: Any = Passing()
 
     async def seen(*_: object) -> ClusterFacts:

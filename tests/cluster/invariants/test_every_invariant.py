@@ -23,7 +23,7 @@ def invariants() -> dict[str, str]:
 
 
 def named(text: str, known: dict[str, str]) -> set[str]:
-    """Those that a test file compares something with: by their names, or by constants beside their import."""
+    """The invariants that a test file compares something with: by their names, or by constants beside their import."""
     constants = known if "cluster.invariants" in text else {}
     by_constant = [known[each] for each in constants if len(re.findall(rf"\b{each}\b", text)) > 1]
     return {*by_constant, *(name for name in known.values() if f'"{name}"' in text)}

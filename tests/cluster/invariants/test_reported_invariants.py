@@ -82,13 +82,13 @@ def test_no_damage_excuses_a_program_that_fails(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize(
-    ("role", "told"),
+    ("role", "reason"),
     [("failed", "has failed"), ("quarantined", "is quarantined on a disk that nothing has damaged")],
 )
-def test_a_replica_reported_as_stopped_is_a_breach(role: str, told: str) -> None:
+def test_a_replica_reported_as_stopped_is_a_breach(role: str, reason: str) -> None:
     reports = Reports()
     reports.take(status("a", 0, 0, 0, role))
-    assert [(breach.message, breach.nodes) for breach in reports.record().breaches] == [(f"a replica {told}", ("a",))]
+    assert [(breach.message, breach.nodes) for breach in reports.record().breaches] == [(f"a replica {reason}", ("a",))]
 
 
 def test_a_replica_that_is_quarantined_on_a_damaged_disk_is_no_breach_and_one_that_failed_is() -> None:

@@ -22,7 +22,7 @@ class State:
 
 @dataclass
 class View:
-    """Implements `cluster.observer.RaftView`."""
+    """A replica's state as `cluster.observer.RaftView` shows it."""
 
     term: int
     log: tuple[Entry, ...] = ()

@@ -72,11 +72,11 @@ class ScriptedServer:
         self.leaderless = False
         self.extra_reports: tuple[TabletReport, ...] = ()
         self._call_takes_s, self._busy = 0.0, 0
-        self._told_busy: Callable[[int], None] = lambda busy: None
+        self._note_busy: Callable[[int], None] = lambda busy: None
 
-    def calls_slowly(self, seconds: float, told: Callable[[int], None]) -> None:
-        """Each call takes so long from now on; `told` hears how many are in hand."""
-        self._call_takes_s, self._told_busy = seconds, told
+    def calls_slowly(self, seconds: float, note_busy: Callable[[int], None]) -> None:
+        """Have each call take `seconds` from now on; `note_busy` hears how many are in hand."""
+        self._call_takes_s, self._note_busy = seconds, note_busy
 
     def start(self) -> None:
         self.world.node(self.name).start(self._main)
@@ -88,7 +88,7 @@ class ScriptedServer:
             if not payload:
                 return b""  # Its clock was asked for.
             self._busy += 1
-            self._told_busy(self._busy)
+            self._note_busy(self._busy)
             if self._call_takes_s:
                 await ports.clock.sleep(self._call_takes_s)
             self._busy -= 1

@@ -151,7 +151,7 @@ async def test_a_deleted_table_goes_with_its_tablets_and_its_name_is_free(
 async def test_the_deletion_of_a_replica_is_repeated_until_it_is_acknowledged(
     rig: MasterRig, client: ClusterClient, /
 ) -> None:
-    """Also while the tablet server's heartbeats arrive and have nothing new to say."""
+    """It is repeated even while the tablet server's heartbeats arrive and have nothing new to say."""
     await made(rig, client)
     lost = rig.servers[0]
     lost.mute = True

@@ -28,7 +28,7 @@ def running(index: int = 5) -> TabletRecord:
     return tablet_record(TabletState.RUNNING, index, 2)
 
 
-def told(holders: Holders, record: TabletRecord, table: TableRecord = TABLE) -> list[tuple[str, OpId | None]]:
+def deletions(holders: Holders, record: TabletRecord, table: TableRecord = TABLE) -> list[tuple[str, OpId | None]]:
     caches = Caches((table,), (record,))
     return [(server, request.removed_at) for server, request in holders.unwanted(caches.tables, caches.tablets)]
 
@@ -42,28 +42,28 @@ def reported(**held: ReportedReplica) -> Holders:
 
 def test_what_was_wanted_when_it_was_reported_goes_with_the_record_that_does_not() -> None:
     holders = reported(t1=JOINED, t4=WAITS)
-    assert told(holders, running(5)) == []
-    assert told(holders, running(7)) == [("t4", OpId(2, 7))], "it was not added after all"
-    assert told(holders, deleted_tablet(running(5))) == [("t1", None), ("t4", None)]
-    assert told(holders, running(5), removed_table(TABLE)) == [("t1", None), ("t4", None)]
+    assert deletions(holders, running(5)) == []
+    assert deletions(holders, running(7)) == [("t4", OpId(2, 7))], "it was not added after all"
+    assert deletions(holders, deleted_tablet(running(5))) == [("t1", None), ("t4", None)]
+    assert deletions(holders, running(5), removed_table(TABLE)) == [("t1", None), ("t4", None)]
 
 
 def test_a_deletion_is_asked_for_until_it_was_acknowledged() -> None:
     holders, gone = reported(t1=JOINED, t4=WAITS), deleted_tablet(running())
-    assert told(holders, gone) == told(holders, gone) != []
+    assert deletions(holders, gone) == deletions(holders, gone) != []
     holders.deleted("t1", DeleteTablet("tablet"))
-    assert told(holders, gone) == [("t4", None)]
+    assert deletions(holders, gone) == [("t4", None)]
     holders.deleted("t4", DeleteTablet("tablet"))
     holders.deleted("t4", DeleteTablet("tablet"))
-    assert told(holders, gone) == []
+    assert deletions(holders, gone) == []
 
 
 def test_who_came_back_since_is_not_forgotten_with_the_replica_that_was_buried() -> None:
     holders = reported(t4=ReportedReplica(0, 7, False))
     holders.deleted("t4", DeleteTablet("tablet", OpId(2, 7)))
-    assert told(holders, running(7)) == [] and told(holders, running(8)) == [("t4", OpId(2, 8))]
+    assert deletions(holders, running(7)) == [] and deletions(holders, running(8)) == [("t4", OpId(2, 8))]
     holders.deleted("t4", DeleteTablet("tablet", OpId(2, 8)))
-    assert told(holders, running(8)) == []
+    assert deletions(holders, running(8)) == []
 
 
 async def with_learner(rig: MasterRig, client: ClusterClient) -> tuple[str, str]:

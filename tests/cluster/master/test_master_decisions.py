@@ -142,7 +142,7 @@ def test_true_orphans_are_never_deleted_and_final_records_decide_deletions() -> 
 
 
 @pytest.mark.parametrize(
-    ("node_id", "told", "awaits", "decision"),
+    ("node_id", "described", "awaits", "decision"),
     [
         ("t4", report(config_index=4, voters=("t1", "t2", "t4")), 0, Fate.BURY),
         ("t4", report(config_index=5, voters=("t1", "t2", "t4")), 0, Fate.BURY),
@@ -156,11 +156,11 @@ def test_true_orphans_are_never_deleted_and_final_records_decide_deletions() -> 
     ],
 )
 def test_a_replica_goes_only_if_a_configuration_above_its_own_is_without_it(
-    node_id: str, told: TabletReport, awaits: int, decision: Fate
+    node_id: str, described: TabletReport, awaits: int, decision: Fate
 ) -> None:
     """Cases 3 and 4; one that is to be added to the very configuration that the catalog holds stays (M9)."""
     record = changed_tablet(tablet_record(), state=TabletState.RUNNING, config=TabletConfig(5, VOTERS))
-    assert fate(TABLE, record, node_id, reported(msgspec.structs.replace(told, awaits_index=awaits))) == decision
+    assert fate(TABLE, record, node_id, reported(msgspec.structs.replace(described, awaits_index=awaits))) == decision
 
 
 def test_what_the_latest_configuration_has_no_more_is_dropped() -> None:

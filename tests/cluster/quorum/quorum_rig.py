@@ -184,7 +184,7 @@ class QuorumRig:
 
 
 class SimQuorumRig(QuorumRig):
-    """The same in the simulator."""
+    """A quorum rig whose nodes run in the simulator."""
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ class Agent:
         assert json.loads(self.process.stdout.readline()) is None
 
     @property
-    def told_s(self) -> float:
+    def written_s(self) -> float:
         return float(self.file.read_text())
 
 
@@ -43,19 +43,19 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
 @pytest.mark.parametrize("offset_ns", [1, -1, 120_000_000_000, -1_500_000_000, 0])
 def test_an_offset_is_told_to_the_nanosecond(agent: Agent, offset_ns: int) -> None:
     agent.set({"offset_ns": offset_ns, "rate": 0.0})
-    assert agent.told_s == offset_ns / 1e9
+    assert agent.written_s == offset_ns / 1e9
     assert agent.file.read_text()[0] in "+-", "without a sign it would be a date"
     agent.set(None)
-    assert agent.told_s == 0
+    assert agent.written_s == 0
 
 
 def test_a_drift_goes_on_from_its_offset(agent: Agent) -> None:
     agent.set({"offset_ns": 1_000_000_000, "rate": 10.0})
     began_s, seen = time.monotonic(), []
     while len(seen) < 5:
-        if not seen or agent.told_s > seen[-1]:
-            seen.append(agent.told_s)
-        assert agent.told_s <= 1 + 10 * (time.monotonic() - began_s + 0.5)
+        if not seen or agent.written_s > seen[-1]:
+            seen.append(agent.written_s)
+        assert agent.written_s <= 1 + 10 * (time.monotonic() - began_s + 0.5)
     assert seen == sorted(seen)
 
 
@@ -63,4 +63,4 @@ def test_its_end_sets_the_clock_right(agent: Agent) -> None:
     agent.set({"offset_ns": 5_000_000_000, "rate": 1.0})
     agent.process.communicate()
     assert agent.process.returncode == 0
-    assert agent.told_s == 0
+    assert agent.written_s == 0

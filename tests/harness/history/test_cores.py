@@ -19,7 +19,7 @@ from tests.support.patience import until
 MINE = len(os.sched_getaffinity(0))
 
 
-def told(root: Path, groups: str, files: dict[str, str]) -> int:
+def cores_in(root: Path, groups: str, files: dict[str, str]) -> int:
     """How many cores there are where these are the process's control groups, and their files."""
     for name, text in {"proc/self/cgroup": groups, **files}.items():
         path = root / name
@@ -48,7 +48,7 @@ def test_quotas_of_control_groups_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groups: str, files: dict[str, str], cores: int
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(64)))
-    assert told(tmp_path, groups, files) == cores
+    assert cores_in(tmp_path, groups, files) == cores
 
 
 def test_affinity_counts() -> None:

@@ -8,7 +8,7 @@ from harness.ports.machines import LOOK_S, QUIET_S, WAIT_S, FlowWait
 
 
 def waited_s(arrived_by: dict[float, tuple[int, ...]]) -> float:
-    """How long 100 datagrams of each flow are waited for, of which so many have arrived from these times on."""
+    """How long 100 datagrams of each flow are waited for; `arrived_by` counts, by times in s, those there by then."""
     wait, at_s = FlowWait(100), 0.0
     while True:
         at_s += LOOK_S

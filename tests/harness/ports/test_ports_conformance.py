@@ -128,7 +128,7 @@ class Server:
         self.peers.append(peer)
         self.told.set()
 
-    async def told_of(self, count: int) -> None:
+    async def until_heard(self, count: int) -> None:
         while len(self.heard) < count:
             self.told.clear()
             await self.told.wait()
@@ -223,7 +223,7 @@ async def test_order_is_kept_within_each_channel(twin: Twin) -> None:
     for number in range(200):
         for channel in Channel:
             b.network.notify(address, b"%d:%d" % (channel, number), channel)
-    await server.told_of(600)
+    await server.until_heard(600)
     for channel in Channel:
         heard = [message for message in server.heard if message.startswith(b"%d:" % channel)]
         assert heard == [b"%d:%d" % (channel, number) for number in range(200)]
@@ -235,7 +235,7 @@ async def test_frames_of_5_mb_pass(twin: Twin) -> None:
     big = bytes(range(256)) * (5 * 4096)
     assert await b.network.call(address, big, 60) == big[::-1]
     b.network.notify(address, big)
-    await server.told_of(2)
+    await server.until_heard(2)
     assert server.heard == [big, big]
 
 

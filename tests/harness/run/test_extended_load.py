@@ -45,7 +45,7 @@ def test_a_load_goes_on_until_it_has_what_it_lacks(lacking: WantedEvidence, ends
     assert lasted_s(lacking, ends) == pytest.approx(last_s, abs=0.3)
 
 
-def told(kind: str, instance: int, step: str, at_s: float, **more: Any) -> list[Op]:
+def fault_step(kind: str, instance: int, step: str, at_s: float, **more: Any) -> list[Op]:
     """A step of a fault that took no time."""
     began = Op(
         "invoke", -1, step, value={"fault": kind, "instance": instance, "step": step}, time=int(at_s * SECOND_NS)
@@ -56,8 +56,8 @@ def told(kind: str, instance: int, step: str, at_s: float, **more: Any) -> list[
 def lasted(kind: str, instance: int, at_s: float, seen_s: float, asked_s: float, **more: Any) -> list[Op]:
     """A fault from its begin to its end, and for how long probes saw it."""
     spans = [[int(at_s * SECOND_NS), int((at_s + seen_s) * SECOND_NS)]]
-    began = told(kind, instance, "begin", at_s, observed=seen_s > 0, **more)
-    return [*began, *told(kind, instance, "end", at_s + asked_s, observed=True, spans=spans)]
+    began = fault_step(kind, instance, "begin", at_s, observed=seen_s > 0, **more)
+    return [*began, *fault_step(kind, instance, "end", at_s + asked_s, observed=True, spans=spans)]
 
 
 def after(lacking: WantedFaults, events: list[Op]) -> WantedFaults:
@@ -69,11 +69,11 @@ def after(lacking: WantedFaults, events: list[Op]) -> WantedFaults:
 def test_of_a_script_its_core_was_lacking_and_of_other_faults_one_that_came_to_its_end() -> None:
     lacking = wanted_faults(("power-cut", "kill"), Floors())
     for events, left in (
-        (told("power-cut", 0, "begin", 1, observed=None, core=False), ("power-cut", "kill")),
+        (fault_step("power-cut", 0, "begin", 1, observed=None, core=False), ("power-cut", "kill")),
         (lasted("kill", 1, 2, 0, 1), ("power-cut", "kill")),
-        (told("kill", 2, "begin", 4, observed=True), ("power-cut", "kill")),
-        (told("power-cut", 0, "step", 5, observed=True, core=True), ("kill",)),
-        (told("kill", 2, "end", 9, observed=True, spans=[[4 * SECOND_NS, 9 * SECOND_NS]]), ()),
+        (fault_step("kill", 2, "begin", 4, observed=True), ("power-cut", "kill")),
+        (fault_step("power-cut", 0, "step", 5, observed=True, core=True), ("kill",)),
+        (fault_step("kill", 2, "end", 9, observed=True, spans=[[4 * SECOND_NS, 9 * SECOND_NS]]), ()),
     ):
         lacking = after(lacking, events)
         assert lacking.lacking == left

@@ -52,7 +52,7 @@ class DirectedDatabase(MemoryDatabase):
 
     @cached_property
     def refusals(self) -> dict[str, int]:
-        """So many reads a node refuses before it serves."""
+        """How many reads each node refuses before it serves."""
         return {}
 
     async def open_client(self, process: int, timeout_s: float) -> Any:

@@ -22,13 +22,13 @@ from harness.verdict.faults import (
 )
 
 
-def step(time_ns: int, step: str, took_ns: int = 10, process: int = -1, **told: Any) -> list[Op]:
+def step(time_ns: int, step: str, took_ns: int = 10, process: int = -1, **facts: Any) -> list[Op]:
     """An invocation and completion of a nemesis step."""
-    asked = {"fault": told.pop("fault", "partition"), "instance": told.pop("instance", 1), "step": step}
-    if "variant" in told:
-        asked["variant"] = told["variant"]
+    asked = {"fault": facts.pop("fault", "partition"), "instance": facts.pop("instance", 1), "step": step}
+    if "variant" in facts:
+        asked["variant"] = facts["variant"]
     invocation = Op("invoke", process, f"{step}-fault", value=asked, time=time_ns)
-    return [invocation, invocation.complete("info", value={**asked, **told}, time=time_ns + took_ns)]
+    return [invocation, invocation.complete("info", value={**asked, **facts}, time=time_ns + took_ns)]
 
 
 def test_a_script_is_observed_when_its_core_was_reached_and_seen() -> None:

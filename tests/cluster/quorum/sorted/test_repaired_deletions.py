@@ -52,7 +52,7 @@ class Stores:
         return self.clock.wall_ns() // 1_000_000
 
     async def ask(self, endpoint: Endpoint, request: ReplicaRequest, timeout_s: float) -> QuorumReply:
-        """As `ReplicaCalls.ask`."""
+        """The replica's answer, as `ReplicaCalls.ask` gives it."""
         machine = self.machines[endpoint.node_id]
         if isinstance(request, HashLeaves):
             return await hash_leaves(machine.store, request, self.clock)

@@ -31,7 +31,7 @@ def wrote(row: int, timestamp: int) -> PartitionMutation:
     return MutationBuilder(PARTITION, timestamp, 0).write(encode_key((row,)), {5: "x" * 50}).build()
 
 
-class Told:
+class RecordingLedger:
     """A ledger that remembers what it was told, and needs the log from a place on."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Told:
         self.collected_to = number
 
 
-class Unreconciled(Told):
+class Unreconciled(RecordingLedger):
     """A ledger that needs everything from its low bound on that was not set aside."""
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ def test_records_come_back_and_others_are_damage() -> None:
 async def test_mutations_are_told_when_they_are_visible_and_again_after_a_restart_though_they_are_in_files(
     machine: StoreMachine, /
 ) -> None:
-    told = machine.ledger = Told()
+    told = machine.ledger = RecordingLedger()
     await machine.start()
     ids = [MutationId(time, "t1") for time in range(1, 31)]
     told.needs_from = 6
@@ -104,7 +104,7 @@ async def test_mutations_are_told_when_they_are_visible_and_again_after_a_restar
     await machine.do(machine.store.flush())
     await machine.until(lambda: machine.store.logged(5) is None, "what nobody needs leaves the log")
     assert list(told.stored_ids) == ids
-    again = machine.ledger = Told()
+    again = machine.ledger = RecordingLedger()
     again.needs_from = 6
     await machine.restart()
     assert again.stored_ids == {each: told.stored_ids[each] for each in ids[5:]}
@@ -377,7 +377,7 @@ async def test_a_damaged_mutation_that_was_set_aside_quarantines_the_replica(mac
 async def test_many_mutations_at_once_are_stored_as_one_after_the_other_and_all_that_fit_in_with_one_sync(
     machine: StoreMachine, /
 ) -> None:
-    told = machine.ledger = Told()
+    told = machine.ledger = RecordingLedger()
     told.needs_from = 1
     await machine.start()
     mutations = [(MutationId(time, "t1"), wrote(time, time)) for time in range(1, 201)]
@@ -389,7 +389,7 @@ async def test_many_mutations_at_once_are_stored_as_one_after_the_other_and_all_
     assert all_ns < 3 * (machine.ports.clock.monotonic_ns() - asked_ns - all_ns)
     await machine.do(machine.store.apply_all(arrivals[101:]))
     assert list(told.stored_ids) == [each for each, _ in mutations]
-    again = machine.ledger = Told()
+    again = machine.ledger = RecordingLedger()
     again.needs_from = 1
     await machine.restart()
     assert again.stored_ids == told.stored_ids

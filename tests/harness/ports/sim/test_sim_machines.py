@@ -204,7 +204,7 @@ def test_a_hanging_disk_ends_nothing_until_it_is_back() -> None:
 
 
 async def appended(ports: Ports, count: int) -> list[bool]:
-    """Whether the disk had room for each of so many appends, a hundred in a second."""
+    """Whether the disk had room for each of `count` appends, a hundred in a second."""
     tries = []
     for _ in range(count):
         try:
