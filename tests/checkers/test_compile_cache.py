@@ -162,11 +162,11 @@ def test_the_digest_is_another_for_other_code(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     "line",
     [
-        "from harness.history.table import LIMIT",
-        "import harness.history.table as columns",
+        "from harness.columns import LIMIT",
+        "import harness.columns as columns",
         "from harness import (\n    columns,\n)",
-        "def made():\n    from harness.history.table import LIMIT\n    return LIMIT",
-        "if True:\n    import harness.history.table",
+        "def made():\n    from harness.columns import LIMIT\n    return LIMIT",
+        "if True:\n    import harness.columns",
         "from checkers.between import LIMIT",
     ],
 )
@@ -179,7 +179,7 @@ def test_the_digest_follows_imports_wherever_they_stand(
     for name, text in {"checkers": "", "harness": "LIMIT = 1"}.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text(text)
-    (tmp_path / "checkers" / "between.py").write_text("from harness.history.table import LIMIT\nimport harness.gone")
+    (tmp_path / "checkers" / "between.py").write_text("from harness.columns import LIMIT\nimport harness.gone")
     (tmp_path / "checkers" / "made.py").write_text(f"import os\n{line}\n")
     (tmp_path / "harness" / "columns.py").write_text("LIMIT = 1")
     before = code_digest.__wrapped__("checkers.made")
@@ -189,7 +189,7 @@ def test_the_digest_follows_imports_wherever_they_stand(
 
 
 def test_constants_of_the_harness_are_part_of_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert {"harness.history.table", "harness.history.ops"} <= _digested("checkers.importers.pairing", monkeypatch)
+    assert {"harness.history.columns", "harness.history.ops"} <= _digested("checkers.importers.pairing", monkeypatch)
 
 
 ONE_KIND = """

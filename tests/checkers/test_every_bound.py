@@ -64,7 +64,7 @@ BOUNDS = (
     Least("jepsen:_ITEMS_PER_SHARE", 1, TASKS),
     Least("jepsen:_LEAST_SHOWN", 1, TASKS),
     Least("linearizability:_SHOWN", 0),
-    Least("linearizability:_MOST_TOLD", 0),
+    Least("linearizability:_MOST_ELEMENTS", 0),
     Least("linearizability:MOST_SLOTS", 0),
     Least("linearizability:_MOST_WORK", 1),
     Least("linearizability:_MOST_PAIRS", 0),

@@ -46,7 +46,7 @@ def nothing_is_left(engine: Any) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def idle_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy one nothing that takes too long is held against the database."""
-    monkeypatch.setattr(DockerEnvironment, "strain", lambda self: None)
+    monkeypatch.setattr(DockerEnvironment, "overload", lambda self: None)
 
 
 def test_a_lost_connection_a_nemesis_that_does_nothing_and_a_teardown_that_raises(
