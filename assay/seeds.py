@@ -287,8 +287,8 @@ def check_jobs(jobs: int, on: str) -> None:
 def run_seeds(options: RunOptions, seeds: Sequence[int], jobs: int, keep_valid: bool, json_output: bool) -> int:
     """Run every seed and tell what came of each; returns the exit code of the worst finding.
 
-    Told to end it ends the runs that are under way, tells what it has found so far, and raises HarnessError unless that
-    is a bug. So it is with a seed of which no run can be made (UserError).
+    Told to end it ends the runs that are under way and tells what it has found so far. So it is with a seed of which no
+    run can be made, which is raised (UserError) unless a bug was found by then.
     """
     check_jobs(jobs, options.on)
     validate(replace(options, seed=seeds[0]))  # what the others have of their own, they are refused for in their turn
@@ -306,21 +306,16 @@ def run_seeds(options: RunOptions, seeds: Sequence[int], jobs: int, keep_valid: 
     except KeyboardInterrupt:
         tell(teller, options, asked, results, json_output)
         sentence = f"stopped: {len(results)} of {asked} seeds had ended; what was under way is removed."
-        _end_early(HarnessError(sentence), results)
+        print(f"assay: {sentence}", file=sys.stderr)
     except UserError as error:
         if results:
             tell(teller, options, asked, results, json_output)
-        _end_early(error, results)
+        if worst(results)[0] != "invalid":  # a bug that was found must not be hidden by it
+            raise error from None
+        print(f"assay: {error}", file=sys.stderr)
     else:
         tell(teller, options, asked, results, json_output)
     return teller.end(EXIT_CODES[word_of(asked, results)[0]])
-
-
-def _end_early(error: HarnessError | UserError, results: Sequence[SeedResult]) -> None:
-    """Why not all seeds ended, raised unless a bug was found by then, which must not be hidden by it."""
-    if worst(results)[0] != "invalid":
-        raise error from None
-    print(f"assay: {error}", file=sys.stderr)
 
 
 def line_of(result: SeedResult) -> str:

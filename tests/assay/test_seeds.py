@@ -196,7 +196,7 @@ def test_a_failure_of_the_harness_is_a_result(tmp_path: Path, monkeypatch: pytes
 
 
 def test_what_was_found_stands_where_the_run_can_not_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It became an error, and the exit code of an invalid run 255."""
+    """It became a failure of the harness, and the run no longer invalid."""
 
     def full(*_: object) -> None:
         raise HarnessError("no space left on device")
@@ -298,7 +298,7 @@ def test_seeds_that_did_not_all_end_are_not_called_valid(
     monkeypatch.setattr(seeds, "run_seed", stopped_after_two)
     arguments = ("run", "register", "--seeds", "1..3", "--store", tmp_path)
     answer = assay(capsys, *arguments)
-    assert answer.code == 255 and answer.out.splitlines()[2].startswith("UNKNOWN: 2 of 3 seeds: 2 valid")
+    assert answer.code == 2 and answer.out.splitlines()[2].startswith("UNKNOWN: 2 of 3 seeds: 2 valid")
     assert answer.complaint.endswith("2 of 3 seeds had ended; what was under way is removed.")
     (told,) = assay(capsys, *arguments, "--json").objects
     assert (told["valid"], told["overall"], told["why"]) == ("unknown", "unknown", "interrupted")
