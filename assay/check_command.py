@@ -172,6 +172,7 @@ def judged_run(path: Path, request: CheckRequest) -> dict[str, Any]:
         "seconds": round(sum(verdict.seconds for verdict in verdicts.values()), 3),
         "engine": next(iter(verdicts.values())).engine,
         "overall": concluded.overall,
+        "why": concluded.why,
         "reasons": list(concluded.reasons),
         "checkers": checkers,
         "floors": record.options.get("floors") or {},
@@ -215,7 +216,8 @@ def in_words(found: dict[str, Any]) -> Iterator[str]:
         yield f"  * {sentence}"
     if found.get("overall"):
         reasons = f" ({'; '.join(found['reasons'])})" if found["reasons"] else ""
-        yield f"  the run as a whole: {found['overall']}{reasons}"
+        why = f", {found['why']}" if found["why"] else ""
+        yield f"  the run as a whole: {found['overall']}{why}{reasons}"
     if found.get("floors"):
         yield f"  floors set by hand: {', '.join(f'{name}={value}' for name, value in found['floors'].items())}"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -24,7 +25,7 @@ from cluster.deploy.layout import Layout
 from cluster.deploy.readiness import ready_timeout_s
 from cluster.wire.messages import WIRE_VERSION
 from harness.env.sim import SimEnvironment
-from harness.errors import UserError
+from harness.errors import HarnessError, UserError
 from harness.history import rundir as rundirs
 from harness.history.rundir import RunDir
 from harness.ports.sim.world import World
@@ -32,6 +33,7 @@ from harness.protocols import Database, Environment, FailsOver
 from harness.run.life_cycle import run
 from harness.run.spec import Judge, RunListener, RunOutcome, Test
 from harness.verdict.adequacy import parse_floors, without_availability
+from harness.verdict.facts import write_verdict
 from nemesis.asked import ALL, Asked, expand, parse_all
 from nemesis.packages import NemesisOptions, NemesisPackage, cost_s, fitting, package, wanted
 from workloads.api import check_operations, resolve_options
@@ -280,7 +282,11 @@ def run_simulated(
         test = make_test(options, environment, database, started, tell, spec)
         test = replace(test, world=spec.values, floors=spec.eased(test.floors, options.rate, options.concurrency))
         outcome = world.run(run(test, rundir, judge, progress))
-        return Finished(outcome, world.trace_digest())
+        trace = world.trace_digest()
+        if outcome.rundir.verdict_json.exists():
+            with suppress(HarnessError):  # the verdict stays saved without it
+                write_verdict(rundir, outcome.verdict, trace)
+        return Finished(outcome, trace)
 
 
 def run_in_docker(

@@ -63,7 +63,7 @@ def run_and_report(options: RunOptions, json_output: bool, process: JudgeProcess
     report = report_by(process, finished.outcome.rundir)
     teller = Teller()
     if json_output:
-        teller.line(msgspec.json.encode(run_object(options, finished)).decode())
+        teller.line(msgspec.json.encode(run_object(options, finished, report)).decode())
     else:
         for line in summary(options, finished, report):
             teller.line(line)
@@ -84,8 +84,9 @@ def report_by(process: JudgeProcess, rundir: RunDir) -> Path | None:
         return None
 
 
-def run_object(options: RunOptions, finished: Finished) -> dict[str, Any]:
-    """What `--json` prints of a run: the verdict with its four answers, the run's directory, seed and trace digest."""
+def run_object(options: RunOptions, finished: Finished, report: Path | None) -> dict[str, Any]:
+    """What `--json` prints of a run: the verdict with its four answers, what the run says of itself, where it and its
+    report are, its seed and trace digest."""
     verdict = finished.outcome.verdict
     safety: dict[str, Any] = {}
     for checker in verdict.checkers.values():
@@ -98,8 +99,12 @@ def run_object(options: RunOptions, finished: Finished) -> dict[str, Any]:
         "seconds": sum(checker.get("seconds", 0.0) for checker in verdict.checkers.values()),
         "engine": next((checker["engine"] for checker in verdict.checkers.values() if "engine" in checker), "local"),
         "overall": verdict.overall,
+        "why": verdict.why,
         "reasons": verdict.reasons,
+        **{name: msgspec.to_builtins(getattr(verdict, name)) for name in ("safety", "adequacy", "liveness", "harness")},
+        **msgspec.to_builtins(finished.outcome.account),
         "run": str(finished.outcome.rundir.path),
+        "report": None if report is None else str(report),
         "seed": options.seed,
         "trace": finished.trace,
         "command": options.command(),
@@ -110,7 +115,7 @@ def summary(options: RunOptions, finished: Finished, report: Path | None) -> Ite
     """The verdict for people."""
     verdict = finished.outcome.verdict
     what = f"{options.workload} on {options.on}, {options.time_limit:g} s, seed {options.seed}"
-    yield f"{verdict.overall.upper()}: {what}"
+    yield f"{verdict.overall.upper()}: {what}" + (f" ({verdict.why})" if verdict.why else "")
     for reason in verdict.reasons:
         yield f"  {reason}"
     for sentence in anomaly_sentences(verdict.checkers):

@@ -20,7 +20,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -34,7 +34,8 @@ from harness.history.cores import usable_cores
 from harness.history.rundir import RunDir, adopt
 from harness.run.spec import Silent
 from harness.run.stopping import end_runs_from_now_on, ending_runs, in_charge, signals_held
-from harness.verdict.run_verdict import CHECKER
+from harness.verdict.facts import RunAccount
+from harness.verdict.run_verdict import CHECKER, EXIT_CODES, Why
 
 GRACE_S = 3.0
 """How long a process of the pool may take to end its run, and to remove what is left of it."""
@@ -44,8 +45,8 @@ MOST_SEEDS = 1_000_000_000
 SEEDS_PER_PROCESS = 200
 """Processes are replaced after this many runs each: what one leaves behind in memory can't add up over a night."""
 
-WORST_FIRST = ("invalid", "error", "unknown", "valid")
-EXIT_CODES = {"invalid": 1, "error": 255, "unknown": 2, "valid": 0}
+WORDS = ("valid", "unknown", "invalid")
+WORST_FIRST = (*get_args(Why), None)
 
 
 class Keep(Enum):
@@ -58,7 +59,8 @@ class Keep(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SeedResult:
-    """What came of one seed. `overall` is the verdict's word, or `error` where the harness itself raised.
+    """What came of one seed: the verdict's word and why; where the harness itself raised there is neither `account` nor
+    anything but `unknown`, `harness`.
 
     `anomalies` are names; `invariants` are those among them that broke. `ops` counts judged operations; `faults` are
     counts by kind as adequacy has them; `run` is where the run is saved (None: a valid one, not kept). CPU
@@ -78,6 +80,8 @@ class SeedResult:
     cpu_s: float = 0.0
     invariants: tuple[str, ...] = ()
     stopped: bool = False
+    why: str | None = None
+    account: RunAccount | None = None
 
 
 def parse_seeds(text: str) -> range:
@@ -111,7 +115,7 @@ def run_seed(options: RunOptions, keep: Keep = Keep.FINDINGS, cores: int | None 
     except UserError:
         raise
     except Exception as error:  # noqa: BLE001  the other seeds go on, and this one is not lost
-        result = SeedResult(options, "error", (_words(error),))
+        result = SeedResult(options, "unknown", (_words(error),), why="harness")
     finally:
         if scratch is not None:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -157,6 +161,8 @@ def _run_in(scratch: Path, options: RunOptions, keep: Keep, cores: int | None) -
         _report(kept) if kept is not None and finding else None,
         invariants=anomaly_names({CHECKER: verdict.checkers.get(CHECKER, {})}),
         stopped=finished.outcome.interrupted,
+        why="harness" if lost and not finding else verdict.why,
+        account=finished.outcome.account,
     )
 
 
@@ -179,7 +185,7 @@ def run_all(runs: Iterable[RunOptions], jobs: int, keep: Keep = Keep.FINDINGS) -
     """Every run's result, in the order given, from `jobs` processes; runs are taken as they are needed.
 
     When a process dies, its pool is lost with it: what was under way is run again, each run in a process of its own, so
-    that only the one at fault becomes an `error`.
+    that only the one at fault is `unknown`, `harness`.
     """
     if jobs == 1:
         for options in runs:
@@ -242,7 +248,8 @@ def _run_alone(options: RunOptions, keep: Keep) -> SeedResult:
         try:
             return pool.submit(run_seed, options, keep).result()
         except BrokenProcessPool:
-            return SeedResult(options, "error", ("the process that ran it died (was it killed, or out of memory?)",))
+            reason = "the process that ran it died (was it killed, or out of memory?)"
+            return SeedResult(options, "unknown", (reason,), why="harness")
 
 
 def _pool(jobs: int) -> ProcessPoolExecutor:
@@ -260,15 +267,13 @@ def _begin() -> None:
     without_pandas()
 
 
-def worst(results: Iterable[SeedResult]) -> str:
-    """The one word over several seeds: the worst finding; `unknown` if there was none."""
-    words = {result.overall for result in results}
-    return next((word for word in WORST_FIRST if word in words), "unknown")
-
-
-def exit_code(word: str) -> int:
-    """0, 1, 2 or 255 as for one run, of the one word over all."""
-    return EXIT_CODES[word]
+def worst(results: Iterable[SeedResult]) -> tuple[str, str | None]:
+    """The one word over several seeds, and why: the worst finding; `unknown`, `interrupted` if there was none."""
+    return min(
+        ((result.overall, result.why) for result in results),
+        key=lambda outcome: (-WORDS.index(outcome[0]), WORST_FIRST.index(outcome[1])),
+        default=("unknown", "interrupted"),
+    )
 
 
 def check_jobs(jobs: int, on: str) -> None:
@@ -282,8 +287,8 @@ def check_jobs(jobs: int, on: str) -> None:
 def run_seeds(options: RunOptions, seeds: Sequence[int], jobs: int, keep_valid: bool, json_output: bool) -> int:
     """Run every seed and tell what came of each; returns the exit code of the worst finding.
 
-    Told to end it ends the runs that are under way, tells what it has found so far, and raises HarnessError unless that
-    is a bug. So it is with a seed of which no run can be made (UserError).
+    Told to end it ends the runs that are under way and tells what it has found so far. So it is with a seed of which no
+    run can be made, which is raised (UserError) unless a bug was found by then.
     """
     check_jobs(jobs, options.on)
     validate(replace(options, seed=seeds[0]))  # what the others have of their own, they are refused for in their turn
@@ -301,27 +306,23 @@ def run_seeds(options: RunOptions, seeds: Sequence[int], jobs: int, keep_valid: 
     except KeyboardInterrupt:
         tell(teller, options, asked, results, json_output)
         sentence = f"stopped: {len(results)} of {asked} seeds had ended; what was under way is removed."
-        _end_early(HarnessError(sentence), results)
+        print(f"assay: {sentence}", file=sys.stderr)
     except UserError as error:
         if results:
             tell(teller, options, asked, results, json_output)
-        _end_early(error, results)
+        if worst(results)[0] != "invalid":  # a bug that was found must not be hidden by it
+            raise error from None
+        print(f"assay: {error}", file=sys.stderr)
     else:
         tell(teller, options, asked, results, json_output)
-    return teller.end(exit_code(word_of(asked, results)))
-
-
-def _end_early(error: HarnessError | UserError, results: Sequence[SeedResult]) -> None:
-    """Why not all seeds ended, raised unless a bug was found by then, which must not be hidden by it."""
-    if worst(results) != "invalid":
-        raise error from None
-    print(f"assay: {error}", file=sys.stderr)
+    return teller.end(EXIT_CODES[word_of(asked, results)[0]])
 
 
 def line_of(result: SeedResult) -> str:
     """One seed in a line; where it is not valid, why, where it is saved and how to run it again below."""
     faults = ", ".join(f"{each['observed']}/{each['requested']} {kind}" for kind, each in (result.faults or {}).items())
-    line = f"seed {result.options.seed}: {result.overall}, {result.ops} operations, {result.cpu_s:.1f} CPU-s"
+    why = f" ({result.why})" if result.why else ""
+    line = f"seed {result.options.seed}: {result.overall}{why}, {result.ops} operations, {result.cpu_s:.1f} CPU-s"
     if faults:
         line += f"; observed of requested: {faults}"
     if result.overall == "valid":
@@ -343,19 +344,22 @@ def tell(
         teller.line(msgspec.json.encode(summary_object(options, asked, results)).decode())
         return
     words = Counter(result.overall for result in results)
-    counts = ", ".join(f"{words[word]} {word}" for word in ("valid", "invalid", "unknown", "error") if words[word])
+    counts = ", ".join(f"{words[word]} {word}" for word in ("valid", "invalid", "unknown") if words[word])
     ops, cpu_s = sum(result.ops for result in results), sum(result.cpu_s for result in results)
-    teller.line(f"{word_of(asked, results).upper()}: {len(results)} of {asked} seeds: {counts or 'none ended'}")
+    word, why = word_of(asked, results)
+    told = f" ({why})" if why else ""
+    teller.line(f"{word.upper()}: {len(results)} of {asked} seeds: {counts or 'none ended'}{told}")
     teller.line(f"  {ops} operations judged, {cpu_s:.0f} CPU-s")
     for reason, seeds in reasons(results).items():
         shown = ", ".join(str(seed) for seed in seeds[:8]) + (f" and {len(seeds) - 8} more" if len(seeds) > 8 else "")
         teller.line(f"  {len(seeds)} x {reason} (seed {shown})")
 
 
-def word_of(asked: int, results: Sequence[SeedResult]) -> str:
-    """The one word, in text and JSON: the worst finding; of seeds that did not all end it is never that all is well."""
-    word = worst(results)
-    return word if len(results) == asked or word == "invalid" else "unknown"
+def word_of(asked: int, results: Sequence[SeedResult]) -> tuple[str, str | None]:
+    """The one word and why, in text and JSON: the worst finding; of seeds that did not all end it is never that all is
+    well."""
+    word, why = worst(results)
+    return ("unknown", "interrupted") if len(results) < asked and word != "invalid" else (word, why)
 
 
 def reasons(results: Sequence[SeedResult]) -> dict[str, list[int]]:
@@ -368,13 +372,14 @@ def reasons(results: Sequence[SeedResult]) -> dict[str, list[int]]:
 
 
 def summary_object(options: RunOptions, asked: int, results: Sequence[SeedResult]) -> dict[str, Any]:
-    """What `--json` prints: `valid` as for one run, of the worst finding; counts; and every seed that was not valid."""
+    """What `--json` prints: `valid` as for one run, of the worst finding; counts; and every seed."""
     words = Counter(result.overall for result in results)
-    word = word_of(asked, results)
+    word, why = word_of(asked, results)
     return {
         "valid": {"invalid": False, "valid": True}.get(word, "unknown"),
         "model": options.workload,
         "overall": word,
+        "why": why,
         "seeds": {"asked": asked, "ended": len(results), **words},
         "ops": sum(result.ops for result in results),
         "cpu_seconds": round(sum(result.cpu_s for result in results), 1),
@@ -382,13 +387,16 @@ def summary_object(options: RunOptions, asked: int, results: Sequence[SeedResult
             {
                 "seed": result.options.seed,
                 "overall": result.overall,
+                "why": result.why,
                 "reasons": result.reasons,
                 "anomalies": result.anomalies,
+                "ops": result.ops,
+                **msgspec.to_builtins(result.account or RunAccount(workload=options.workload, environment=options.on)),
                 "run": None if result.run is None else str(result.run),
+                "report": None if result.report is None else str(result.report),
                 "trace": result.trace,
                 "command": result.options.command(),
             }
             for result in results
-            if result.overall != "valid"
         ],
     }

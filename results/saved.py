@@ -257,7 +257,9 @@ def _believed(gaps: list[str], rundir: RunDir, verdict: dict[str, Any]) -> dict[
             "verdict.json is not what was said of these files, word for word (or an older assay said it): "
             "`assay check` judges the run anew."
         )
-    return {**verdict, "overall": max(words, key=_BADNESS.index)}
+    overall = max(words, key=_BADNESS.index)
+    whys = {"unknown": "harness", saved: verdict.get("why"), **({} if anew is None else {anew.overall: anew.why})}
+    return {**verdict, "overall": overall, "why": whys[overall]}
 
 
 def _object(rundir: RunDir, path: Path) -> dict[str, Any]:

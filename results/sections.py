@@ -16,7 +16,7 @@ from harness.verdict.faults import Fault
 from results.markup import Markup, join, listing, table, tag, void
 from results.plots import STYLE, TYPE_WORDS, data_uri, plain, svg_of
 from results.saved import TYPES, MissedOperations, Points, Saved, decoded
-from results.words import QUESTIONS, VERDICT_WORDS, duration, seconds
+from results.words import QUESTIONS, VERDICT_WORDS, WHY_WORDS, duration, seconds
 
 MAX_FAULTS = 400
 LONGEST_EVIDENCE = 60
@@ -24,14 +24,16 @@ LONGEST_EVIDENCE = 60
 
 
 def banner(saved: Saved) -> Markup:
-    """The one word, what it means, and the reasons."""
+    """The one word, why it is that, what it means, and the reasons."""
     word = str(saved.verdict.get("overall", "unfinished"))
     word = word if word in VERDICT_WORDS else "unfinished"
+    why = str(saved.verdict.get("why"))
     reasons = [*_list(saved.verdict.get("reasons")), *saved.gaps]
     return tag(
         "header",
         tag("p", subject(saved), class_="subject"),
         tag("h1", word.upper()),
+        tag("p", f"{why}: {WHY_WORDS[why]}", class_="why") if why in WHY_WORDS else None,
         tag("p", VERDICT_WORDS[word], class_="meaning"),
         listing(reasons) if reasons else None,
         class_=f"banner {word}",

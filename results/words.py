@@ -23,6 +23,16 @@ VERDICT_WORDS = {
     "unfinished": "This run ended before it was judged.",
 }
 
+WHY_WORDS = {
+    "refuted": "A checker refuted the history, or an invariant broke.",
+    "not-recovered": "The cluster did not recover within its budget.",
+    "vacuous": "Too little happened.",
+    "undecided": "A checker, or the look at the recovery, could not tell.",
+    "interrupted": "The run was stopped before its end.",
+    "harness": "Our own parts failed, or the files are not those of one whole run.",
+}
+"""What `why` says of a word that is not valid."""
+
 QUESTIONS: tuple[tuple[str, str, dict[str, str]], ...] = (
     ("safety", "Did the database keep its promises?", {"True": "yes", "False": "no", "unknown": "can't tell"}),
     ("adequacy", "Did the run do enough to mean anything?", {"True": "yes", "False": "no: vacuous"}),

@@ -32,12 +32,20 @@ from harness.run.stopping import STOPPING, in_charge
 from harness.run.system_state import SystemState, disturbances, system_state
 from harness.run.workers import DatabaseClients
 from harness.verdict.adequacy import WorkDone
-from harness.verdict.facts import EACH_NODE, OutcomeRecord, RunRecord, conclude_run
+from harness.verdict.facts import (
+    EACH_NODE,
+    OutcomeRecord,
+    RunAccount,
+    RunRecord,
+    account_of,
+    conclude_run,
+    write_verdict,
+)
 from harness.verdict.failures import FailureLog
-from harness.verdict.faults import faults_of
+from harness.verdict.faults import Fault, faults_of
 from harness.verdict.leaderships import Led, since
-from harness.verdict.run_seal import seal_run, sealed_verdict
-from harness.verdict.run_verdict import AFTERMATH, Facts, Recovery, RunVerdict, conclude, saved_form, with_examination
+from harness.verdict.run_seal import seal_run
+from harness.verdict.run_verdict import AFTERMATH, Facts, Recovery, RunVerdict, conclude, with_examination
 
 _PROBE_GAP_S = 0.1
 _LOOK_S = 0.1
@@ -69,7 +77,8 @@ async def run(test: Test, rundir: RunDir, judge: Judge, progress: RunListener | 
         stages.save()
         stages.judge(judge)
         await stages.tear_down()
-    return RunOutcome(rundir, stages.save_verdict(), stages.interrupted, stages.failures.failures())
+    verdict = stages.save_verdict()
+    return RunOutcome(rundir, verdict, stages.interrupted, stages.failures.failures(), stages.account())
 
 
 class RunStages:
@@ -87,6 +96,9 @@ class RunStages:
         self._stages: list[tuple[str, int, int]] = []
         self._processes = ProcessIds(test.concurrency)
         self._journal: JournalWriter | None = None
+        self._record: RunRecord | None = None
+        self._faults: tuple[Fault, ...] = ()
+        self._saved_ns = self._begun_ns
         self._recorder: Recorder | None = None
         self._history_start_ns = 0
         self._load_s = 0.0
@@ -104,7 +116,7 @@ class RunStages:
     def save_options(self) -> None:
         """`run.json` and an empty journal, before anything is started; raises UserError, and leaves nothing then."""
         test = self._test
-        record = RunRecord(
+        self._record = RunRecord(
             name=test.name,
             workload=test.workload,
             fs=test.fs,
@@ -128,7 +140,7 @@ class RunStages:
             serving_nodes=test.database.serving_nodes if isinstance(test.database, Directed) and test.each_node else (),
         )
         try:
-            self._rundir.write_json(self._rundir.run_json, record)
+            self._rundir.write_json(self._rundir.run_json, self._record)
             self._journal = JournalWriter(self._rundir.journal)
         except (HarnessError, UserError) as error:
             self._rundir.discard()
@@ -214,12 +226,13 @@ class RunStages:
         rundir = self._rundir
         self._attempt("save", self._opened().close)
         self._attempt("save", lambda: write_parquet(read_journal(rundir.journal), rundir.history_parquet))
-        self._attempt("save", lambda: rundir.write_json(rundir.faults_json, faults_of(read_journal(rundir.journal))))
+        self._attempt("save", self._save_faults)
         if self._invariants is not None:
             self._attempt("save", lambda: rundir.write_json(rundir.invariants_json, self._invariants))
         if isinstance(self._test.database, Led):
             led = since(self._test.database.leaderships.all(), self._begun_ns + self._history_start_ns)
             self._attempt("save", lambda: rundir.write_json(rundir.leaders_json, led))
+        self._saved_ns = self._clock.monotonic_ns()
         self._save_outcome()
 
     def judge(self, judge: Judge) -> None:
@@ -249,12 +262,14 @@ class RunStages:
             raise HarnessError("a run has no verdict before it was judged")
         aftermath = tuple(failure for failure in self.failures.failures() if failure.stage in AFTERMATH)
         verdict = self._verdict = msgspec.structs.replace(verdict, aftermath=aftermath)
-        self._attempt("save", lambda: self._write_verdict(verdict))
+        self._attempt("save", lambda: write_verdict(self._rundir, verdict))
         return verdict
 
-    def _write_verdict(self, verdict: RunVerdict) -> None:
-        saved = sealed_verdict(self._rundir, saved_form(verdict))
-        self._rundir.write_json(self._rundir.verdict_json, saved)
+    def account(self) -> RunAccount:
+        """What the run says of itself beside its verdict."""
+        if self._record is None:
+            raise HarnessError("the options of the run were not saved first")
+        return account_of(self._record, self._faults, (self._saved_ns - self._begun_ns) / 1e9)
 
     # ---- what the stages do ----
 
@@ -481,12 +496,17 @@ class RunStages:
         except Exception as error:  # noqa: BLE001  what can't be saved must not cost what can
             self.failures.record(stage, error)
 
+    def _save_faults(self) -> None:
+        self._faults = faults_of(read_journal(self._rundir.journal))
+        self._rundir.write_json(self._rundir.faults_json, self._faults)
+
     def _save_outcome(self) -> None:
         self._attempt("save", lambda: self._rundir.write_json(self._rundir.outcome_json, self._outcome()))
         self._attempt("save", lambda: seal_run(self._rundir))
 
     def _outcome(self) -> OutcomeRecord:
         return OutcomeRecord(
+            **msgspec.structs.asdict(self.account()),
             recovery=self._recovery,
             load_s=self._load_s,
             interrupted=self.interrupted,

@@ -13,6 +13,7 @@ from harness.history.rundir import RunDir
 from harness.protocols import Database, Environment, Nemesis
 from harness.run.interpreter import HardLimits
 from harness.verdict.adequacy import Floors
+from harness.verdict.facts import RunAccount
 from harness.verdict.failures import HarnessFailure
 from harness.verdict.run_verdict import RunVerdict
 
@@ -91,9 +92,11 @@ class Test:
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """What came of a run: where it is saved, the verdict, whether it was stopped, the harness's own failures."""
+    """What came of a run: where it is saved, the verdict, whether it was stopped, the harness's own failures, and what
+    it says of itself beside."""
 
     rundir: RunDir
     verdict: RunVerdict
     interrupted: bool
     failures: tuple[HarnessFailure, ...]
+    account: RunAccount

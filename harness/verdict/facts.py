@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -32,8 +33,8 @@ from harness.verdict.recovery import (
     used_instances,
     used_nodes,
 )
-from harness.verdict.run_seal import broken_seal
-from harness.verdict.run_verdict import Facts, Recovery, RunVerdict, conclude
+from harness.verdict.run_seal import broken_seal, sealed_verdict
+from harness.verdict.run_verdict import Facts, Recovery, RunVerdict, conclude, saved_form
 
 EACH_NODE = "each-node"
 """The phase in which final reads go to each node in turn."""
@@ -69,9 +70,49 @@ class RunRecord(msgspec.Struct, frozen=True):
     unpromised: dict[str, str] = {}
 
 
-class OutcomeRecord(msgspec.Struct, frozen=True):
-    """`outcome.json`: what the run went through. `stages` are (name, begin, end) in ns since the run began, as is
-    `history_start_ns`, the zero of the history's times."""
+class FaultKinds(msgspec.Struct, frozen=True):
+    """The kinds of fault that were asked for, seen in effect, and skipped for want of a victim."""
+
+    asked: tuple[str, ...] = ()
+    seen: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+
+
+class RunAccount(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run says of itself whatever its verdict is: of which commit and version it is, and whether files of that
+    were `changed`; when it began, in UTC, and how long it took until it was saved, by its own clock."""
+
+    commit: str | None = None
+    version: str | None = None
+    changed: bool | None = None
+    started: str | None = None
+    duration_s: float | None = None
+    workload: str | None = None
+    environment: str | None = None
+    faults: FaultKinds = FaultKinds()
+
+
+def account_of(record: RunRecord, faults: Sequence[Fault], duration_s: float) -> RunAccount:
+    """The account of a run from what was asked of it and the faults that came of it."""
+    provenance = record.provenance
+    return RunAccount(
+        commit=provenance.get("git_commit"),
+        version=provenance.get("versions", {}).get("assay"),
+        changed=provenance.get("git_dirty"),
+        started=datetime.fromisoformat(record.started).astimezone(UTC).isoformat(timespec="seconds"),
+        duration_s=round(duration_s, 3),
+        workload=record.workload,
+        environment=record.environment,
+        faults=FaultKinds(
+            record.requested_faults,
+            tuple(dict.fromkeys(fault.kind for fault in faults if fault.observed_ns is not None)),
+        ),
+    )
+
+
+class OutcomeRecord(RunAccount, frozen=True, kw_only=True):
+    """`outcome.json`: the account of the run, and what it went through. `stages` are (name, begin, end) in ns since the
+    run began, as is `history_start_ns`, the zero of the history's times."""
 
     recovery: Recovery
     load_s: float
@@ -200,6 +241,12 @@ def load_invariants(rundir: RunDir) -> InvariantsRecord | None:
 def conclude_run(rundir: RunDir, checkers: Mapping[str, Any], outcome: OutcomeRecord | None = None) -> RunVerdict:
     """The verdict on a saved run, from its facts (see `load_facts`) and its checkers' verdicts."""
     return conclude(load_facts(rundir, outcome), checkers)
+
+
+def write_verdict(rundir: RunDir, verdict: RunVerdict, trace: str | None = None) -> None:
+    """Write `verdict.json` with its seal; `trace` is the digest of a simulation that is over. Raises HarnessError."""
+    saved = {**saved_form(verdict), "trace": trace}
+    rundir.write_json(rundir.verdict_json, sealed_verdict(rundir, saved))
 
 
 def _convert(value: Any, type: Any, rundir: RunDir, name: str) -> Any:

@@ -1,8 +1,8 @@
 """The verdict on a run: four questions, never one (`runs.md`, "Verdict"). Pure functions.
 
 Overall: invalid if safety is invalid or the cluster did not recover; else unknown if safety is unknown, the run is
-vacuous, or the harness failed; else valid. Invariants that were checked while the system ran stand among the checkers
-(G10).
+vacuous, or the harness failed; else valid; `outcome_of` says why. Invariants that were checked while the system ran
+stand among the checkers (G10).
 """
 
 from __future__ import annotations
@@ -78,6 +78,11 @@ def _details(breach: Breach) -> dict[str, Any]:
 
 Validity: TypeAlias = Literal[True, False, "unknown"]
 
+Overall: TypeAlias = Literal["valid", "invalid", "unknown"]
+Why: TypeAlias = Literal["refuted", "not-recovered", "interrupted", "harness", "vacuous", "undecided"]
+"""What kept a run from being valid; where several did, the first of them: what a word proves comes before what it does
+not, and a cause before what follows from it."""
+
 EXIT_CODES: dict[str, int] = {"valid": 0, "invalid": 1, "unknown": 2}
 
 AFTERMATH = frozenset({"logs", "tear down", "progress"})
@@ -124,9 +129,11 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class RunVerdict(msgspec.Struct, frozen=True):
-    """The one word, its reasons, and the four answers. `checkers` are the checkers' own verdicts, by name."""
+    """The one word, why it is not `valid` (else None), the reasons, and the four answers. `checkers` are the checkers'
+    own verdicts, by name."""
 
-    overall: Literal["valid", "invalid", "unknown"]
+    overall: Overall
+    why: Why | None
     reasons: tuple[str, ...]
     safety: Answer
     adequacy: Answer
@@ -155,14 +162,29 @@ def conclude(facts: Facts, checkers: Mapping[str, Any]) -> RunVerdict:
     safety, adequacy = judge_safety(checkers, facts.unpromised), judge_adequacy(facts)
     liveness, harness = judge_liveness(facts), judge_harness(facts)
     answers = (safety, adequacy, liveness, harness)
-    overall: Literal["valid", "invalid", "unknown"] = "valid"
-    if safety.answer is False or liveness.answer is False:
-        overall = "invalid"
-    elif any(answer.answer is not True for answer in answers):
-        overall = "unknown"
+    overall, why = outcome_of(*answers, facts.interrupted)
     reasons = tuple(reason for answer in answers for reason in answer.reasons)
     aftermath = tuple(failure for failure in facts.failures if failure.stage in AFTERMATH)
-    return RunVerdict(overall, reasons, safety, adequacy, liveness, harness, dict(checkers), aftermath)
+    return RunVerdict(overall, why, reasons, safety, adequacy, liveness, harness, dict(checkers), aftermath)
+
+
+def outcome_of(
+    safety: Answer, adequacy: Answer, liveness: Answer, harness: Answer, interrupted: bool
+) -> tuple[Overall, Why | None]:
+    """The row of the table of outcomes (`checking.md`) that four answers come to."""
+    if safety.answer is False:
+        return "invalid", "refuted"
+    if liveness.answer is False:
+        return "invalid", "not-recovered"
+    if interrupted:
+        return "unknown", "interrupted"
+    if harness.answer is not True:
+        return "unknown", "harness"
+    if adequacy.answer is not True:
+        return "unknown", "vacuous"
+    if safety.answer is not True or liveness.answer is not True:
+        return "unknown", "undecided"
+    return "valid", None
 
 
 def saved_form(verdict: RunVerdict) -> dict[str, Any]:

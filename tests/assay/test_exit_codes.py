@@ -66,7 +66,7 @@ def test_a_verdict_that_could_not_be_printed_is_not_valid(found: int, code: int)
 def test_nobody_listening_is_no_traceback_and_never_a_verdict_of_its_own() -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    command = [sys.executable, "-m", "assay.cli", "list", "models"]
+    command = [sys.executable, "-m", "assay", "list", "models"]
     done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True)
     os.close(writing)
     assert (done.returncode, done.stderr) == (255, "")

@@ -9,13 +9,17 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import assay
 
 from assay.options import RunOptions
-from harness.history.rundir import open_run
+from harness.history.rundir import RunDir, open_run
+from harness.verdict.facts import RunAccount
+from harness.verdict.run_seal import broken_seal, is_verdict_of
 from tests.mounts import make_read_only, small_disk
 
 SHORT = ("--time-limit", "5", "--rate", "40", "--concurrency", "4", "--nodes", "3", "--seed", "7")
@@ -27,8 +31,9 @@ def test_a_short_run_from_start_to_report(tmp_path: Path, capsys: pytest.Capture
     assert answer.err.splitlines()[0] == "seed 7"
     (found,) = answer.objects
     assert (found["valid"], found["overall"], found["model"], found["seed"]) == (True, "valid", "register", 7)
-    assert found["ops"] > 100 and len(found["trace"]) >= 32
+    assert found["ops"] > 100 and len(found["trace"]) >= 32 and found["why"] is None
     run = open_run(Path(found["run"]))
+    says_what_it_is(run, found)
     assert (tmp_path / "store" / "latest").resolve() == run.path
     for path in (run.run_json, run.history_parquet, run.verdict_json, run.faults_json, run.report_html):
         assert path.stat().st_size > 0, path
@@ -39,6 +44,21 @@ def test_a_short_run_from_start_to_report(tmp_path: Path, capsys: pytest.Capture
     rebuilt = assay(capsys, "report", run.path)
     assert rebuilt.code == 0 and Path(rebuilt.out.strip()) == run.report_html
     assert run.report_html.exists()
+
+
+def says_what_it_is(run: RunDir, printed: dict[str, Any]) -> None:
+    """In `outcome.json` what is sealed before the verdict, in `verdict.json` what follows from it, in `--json` both."""
+    outcome, verdict = run.read_json(run.outcome_json), run.read_json(run.verdict_json)
+    account = {name: outcome[name] for name in RunAccount.__struct_fields__}
+    assert {name: printed[name] for name in account} == account
+    assert account["version"] and account["commit"] and account["changed"] in (True, False)
+    assert (account["workload"], account["environment"]) == ("register", "sim")
+    assert account["faults"] == {"asked": [], "seen": [], "skipped": []}
+    assert datetime.fromisoformat(account["started"]).utcoffset() == timedelta(0) and account["duration_s"] > 5
+    saved_too = ("overall", "why", "safety", "adequacy", "liveness", "harness", "trace")
+    assert {name: printed[name] for name in saved_too} == {name: verdict[name] for name in saved_too}
+    assert is_verdict_of(run, verdict) and not broken_seal(run)
+    assert printed["report"] == str(run.report_html)
 
 
 @pytest.mark.parametrize("nemesis", ["clock-jump(for=30s)", "kill(every=3s,for=4s)", "failpoint(points=nowhere)"])

@@ -10,6 +10,8 @@ import pytest
 from command_line import assay
 
 RUNS: Final = Path(__file__).parents[1] / "data" / "runs"
+WHY: Final = {"invalid": "refuted", "unfinished": "harness", "quorum": "refuted"}
+"""Nothing of it is saved: it follows from what is, as well of runs that were saved before there was such a word."""
 JUDGED: Final[dict[str, Any]] = json.loads((RUNS / "judged.json").read_text())
 
 
@@ -17,6 +19,7 @@ JUDGED: Final[dict[str, Any]] = json.loads((RUNS / "judged.json").read_text())
 def test_a_saved_run_is_judged_as_it_was(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     answer = assay(capsys, "check", RUNS / name, "--json")
     [found] = answer.objects
+    assert found["why"] == WHY.get(name)
     checkers = {checker: summary(verdict) for checker, verdict in found["checkers"].items()}
     judged = {"exit": answer.code, "overall": found["overall"], "reasons": found["reasons"], "checkers": checkers}
     assert judged == JUDGED[name]

@@ -16,7 +16,7 @@ from command_line import assay
 
 from assay import compose, seeds
 from assay.options import RunOptions
-from assay.seeds import Keep, SeedResult, exit_code, parse_seeds, run_all, worst
+from assay.seeds import Keep, SeedResult, parse_seeds, run_all, word_of, worst
 from harness.errors import HarnessError, UserError
 from tests import honest_runs as honest
 
@@ -110,12 +110,12 @@ def _die_at_two(options: RunOptions, keep: Keep, cores: int | None = None) -> Se
 def test_a_process_that_dies_costs_its_own_seed_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seeds, "run_seed", _die_at_two)
     results = list(run_all([RunOptions("register", seed=seed) for seed in range(1, 6)], jobs=2))
-    assert [(result.options.seed, result.overall) for result in results] == [
-        (1, "valid"),
-        (2, "error"),
-        (3, "valid"),
-        (4, "valid"),
-        (5, "valid"),
+    assert [(result.options.seed, result.overall, result.why) for result in results] == [
+        (1, "valid", None),
+        (2, "unknown", "harness"),
+        (3, "valid", None),
+        (4, "valid", None),
+        (5, "valid", None),
     ]
     assert "died" in results[1].reasons[0]
 
@@ -191,12 +191,12 @@ def test_a_failure_of_the_harness_is_a_result(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr("assay.compose.carry_out", broken)
     (result,) = run_all([RunOptions("register", store=tmp_path)], jobs=1)
-    assert result.overall == "error" and "out of order" in result.reasons[0]
+    assert (result.overall, result.why) == ("unknown", "harness") and "out of order" in result.reasons[0]
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_was_found_stands_where_the_run_can_not_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It became an error, and the exit code of an invalid run 255."""
+    """It became a failure of the harness, and the run no longer invalid."""
 
     def full(*_: object) -> None:
         raise HarnessError("no space left on device")
@@ -235,7 +235,7 @@ def test_what_a_run_has_refuted_that_was_stopped_is_kept(
 def test_a_store_that_can_not_be_written_costs_no_other_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     (result,) = run_all([RunOptions("register", store=tmp_path / "file" / "store")], jobs=1)
-    assert result.overall == "error"
+    assert (result.overall, result.why) == ("unknown", "harness")
 
 
 @pytest.mark.parametrize(("found", "code"), [("invalid", 1), ("valid", 254)])
@@ -257,18 +257,32 @@ def test_a_seed_that_no_run_can_be_made_of_hides_no_bug(
 
 
 @pytest.mark.parametrize(
-    ("words", "word", "code"),
+    ("whys", "word", "why"),
     [
-        (["valid", "unknown", "invalid", "error"], "invalid", 1),
-        (["valid", "unknown", "error"], "error", 255),
-        (["valid", "unknown"], "unknown", 2),
-        (["valid"], "valid", 0),
-        ([], "unknown", 2),
+        ([None, "undecided", "not-recovered", "harness", "refuted"], "invalid", "refuted"),
+        (["vacuous", "not-recovered"], "invalid", "not-recovered"),
+        ([None, "undecided", "vacuous", "harness"], "unknown", "harness"),
+        ([None, "undecided", "vacuous"], "unknown", "vacuous"),
+        ([None], "valid", None),
+        ([], "unknown", "interrupted"),
     ],
 )
-def test_the_worst_finding_wins(words: list[str], word: str, code: int) -> None:
-    results = [SeedResult(RunOptions("register"), each) for each in words]
-    assert (worst(results), exit_code(worst(results))) == (word, code)
+def test_the_worst_finding_wins(whys: list[str | None], word: str, why: str | None) -> None:
+    words = {None: "valid", "refuted": "invalid", "not-recovered": "invalid"}
+    results = [SeedResult(RunOptions("register"), words.get(each, "unknown"), why=each) for each in whys]
+    assert worst(results) == word_of(len(results), results) == (word, why)
+
+
+def test_every_seed_has_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (found,) = assay(capsys, "run", "register", *SHORT, "--seeds", "1..2", "--store", tmp_path, "--json").objects
+    assert (found["overall"], found["why"]) == ("valid", None)
+    assert [(each["seed"], each["overall"], each["why"]) for each in found["results"]] == [
+        (1, "valid", None),
+        (2, "valid", None),
+    ]
+    for each in found["results"]:
+        assert (each["workload"], each["environment"]) == ("register", "sim")
+        assert each["trace"] and each["commit"] and each["duration_s"] > 3
 
 
 def test_seeds_that_did_not_all_end_are_not_called_valid(
@@ -284,7 +298,7 @@ def test_seeds_that_did_not_all_end_are_not_called_valid(
     monkeypatch.setattr(seeds, "run_seed", stopped_after_two)
     arguments = ("run", "register", "--seeds", "1..3", "--store", tmp_path)
     answer = assay(capsys, *arguments)
-    assert answer.code == 255 and answer.out.splitlines()[2].startswith("UNKNOWN: 2 of 3 seeds: 2 valid")
+    assert answer.code == 2 and answer.out.splitlines()[2].startswith("UNKNOWN: 2 of 3 seeds: 2 valid")
     assert answer.complaint.endswith("2 of 3 seeds had ended; what was under way is removed.")
     (told,) = assay(capsys, *arguments, "--json").objects
-    assert (told["valid"], told["overall"]) == ("unknown", "unknown")
+    assert (told["valid"], told["overall"], told["why"]) == ("unknown", "unknown", "interrupted")

@@ -97,7 +97,7 @@ def test_a_simulation_that_spins_keeps_nobody_from_ending(
         os.killpg(runner.pid, signal.SIGKILL)
         runner.wait()
         raise
-    assert runner.returncode == 255, (out, err)
+    assert runner.returncode == 2, (out, err)
     # Python's own tracker of semaphores may have a word after ours.
     assert "assay: stopped: 0 of 6 seeds had ended; what was under way is removed." in err.splitlines()
     assert "Traceback" not in err, err

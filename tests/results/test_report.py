@@ -23,6 +23,7 @@ from results.findings import checker_block
 from results.plots import clock_readings, leader_panel, overview, targets_named
 from results.report import build_report
 from results.saved import MAX_SAMPLE, Points, load, read_points
+from results.words import VERDICT_WORDS, WHY_WORDS
 
 VOID = {"meta", "img", "br"}
 
@@ -182,6 +183,12 @@ def test_the_verdict_of_another_run_is_not_believed(tmp_path: Path) -> None:
     run.write_json(run.verdict_json, {**VERDICT, "valid": True, "overall": "valid", "checkers": found})
     text = page_of(run)[1]
     assert not text.startswith("valid: ") and "is not what was said of these files" in text
+
+
+def test_the_word_says_why(tmp_path: Path) -> None:
+    """Also of a run whose saved verdict has no such word."""
+    run = sample_run(tmp_path)
+    assert f"INVALID refuted: {WHY_WORDS['refuted']} {VERDICT_WORDS['invalid']}" in page_of(run)[1]
 
 
 def test_a_damaged_history_is_not_drawn(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from harness.protocols import Examination, InvariantsRecord, NodeStatus
 from harness.run.allowances import in_words
 from harness.run.life_cycle import run
 from harness.run.spec import RunOutcome
-from harness.verdict.facts import conclude_run, load_facts, read_record
+from harness.verdict.facts import FaultKinds, conclude_run, load_facts, read_record
 from tests.harness.run.memory_runs import KEYS, NOW, KillNemesis, Setup, judge_values
 from tests.support.memory_database import MemoryDatabase, NoNemesis, apply_mop
 
@@ -88,13 +88,15 @@ def test_a_database_that_lies_is_invalid(tmp_path: Path) -> None:
         return msgspec.structs.replace(answer, value=10**9) if mop.f == "r" and mop.partition == 2 else answer
 
     outcome = Setup(tmp_path, apply=lying).run()
-    assert (outcome.verdict.overall, outcome.verdict.exit_code) == ("invalid", 1)
+    assert (outcome.verdict.overall, outcome.verdict.why, outcome.verdict.exit_code) == ("invalid", "refuted", 1)
+    assert saved(outcome.rundir)["why"] == "refuted"
     assert outcome.verdict.reasons == ("values found the history invalid",)
 
 
 def test_a_fault_that_was_not_observed_makes_the_run_vacuous(setup: Setup) -> None:
     outcome = setup.run(nemesis=KillNemesis(setup.database, blind=True))
-    assert outcome.verdict.overall == "unknown"
+    assert (outcome.verdict.overall, outcome.verdict.why) == ("unknown", "vacuous")
+    assert outcome.account.faults == FaultKinds(asked=("kill",), seen=())
     assert outcome.verdict.reasons == ("the fault kill was never observed in effect",)
     assert [one["instance"] for one in saved(outcome.rundir)["adequacy"]["details"]["missed"]] == [1, 2]
 
@@ -138,7 +140,7 @@ class Failing:
 @pytest.mark.parametrize("method", ["install", "start", "await_ready", "setup_workload"])
 def test_a_failure_in_set_up_is_ours_and_is_saved(setup: Setup, method: str) -> None:
     outcome = setup.run(database=Failing(setup.database, method, HarnessError("no container")))
-    assert (outcome.verdict.overall, outcome.verdict.exit_code) == ("unknown", 2)
+    assert (outcome.verdict.overall, outcome.verdict.why, outcome.verdict.exit_code) == ("unknown", "harness", 2)
     assert "the harness failed (set up): HarnessError: no container" in outcome.verdict.reasons
     assert saved(outcome.rundir)["liveness"]["answer"] == "unknown", "nothing is said of the system"
     assert outcome.rundir.run_json.exists()
@@ -401,7 +403,7 @@ def test_a_signal_heals_saves_judges_and_tears_down(setup: Setup, number: int) -
     before = signal.getsignal(number)
     outcome = setup.run(generator=draw(1, interrupting))
     assert outcome.interrupted
-    assert outcome.verdict.overall == "unknown"
+    assert (outcome.verdict.overall, outcome.verdict.why) == ("unknown", "interrupted")
     assert "the run was stopped before its end" in outcome.verdict.reasons
     facts = load_facts(outcome.rundir)
     assert 100 < facts.done.counts["write"]["ok"] < 400
