@@ -186,7 +186,7 @@ def test_the_verdict_of_another_run_is_not_believed(tmp_path: Path) -> None:
 
 
 def test_the_word_says_why(tmp_path: Path) -> None:
-    """Also of a run whose saved verdict has no such word."""
+    """A run whose saved verdict has no such word is explained by its saved facts."""
     run = sample_run(tmp_path)
     assert f"INVALID refuted: {WHY_WORDS['refuted']} {VERDICT_WORDS['invalid']}" in page_of(run)[1]
 
