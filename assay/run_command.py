@@ -141,7 +141,9 @@ def summary(options: RunOptions, finished: Finished, report: Path | None) -> Ite
 def fault_words(counts: Mapping[str, Any]) -> str:
     """How far the instances of one kind went."""
     share = f" ({counts['in_effect_s']:.1f} of {counts['asked_s']:.1f} s)" if counts.get("asked_s") else ""
+    why = "; ".join(counts.get("skipped_because", ()))
+    skipped = f", {counts['skipped']} skipped ({why})" if counts.get("skipped") else ""
     return (
         f"{counts['requested']} requested, {counts['observed']} observed in effect{share}, "
-        f"{counts['recovered']} observed healed"
+        f"{counts['recovered']} observed healed{skipped}"
     )

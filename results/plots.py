@@ -364,5 +364,7 @@ def _bar(axis: Axes, fault: Fault, lane: int, color: str, end_s: float, labelled
 
 
 def _until_s(fault: Fault, end_s: float) -> float:
-    """When it was healed (or the end, if it never was)."""
+    """When it was healed (or the end, if it never was); a skipped one takes no time."""
+    if fault.skipped is not None:
+        return fault.requested_ns / 1e9
     return fault.healed_ns / 1e9 if fault.healed_ns is not None else max(end_s, fault.requested_ns / 1e9)

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from checkers.columns.projection import MISMATCH
 from harness.errors import ELSEWHERE
 from harness.verdict.facts import EACH_NODE
-from harness.verdict.faults import Fault
+from harness.verdict.faults import Fault, skips
 from results.markup import Markup, join, listing, table, tag, void
 from results.plots import STYLE, TYPE_WORDS, data_uri, plain, svg_of
 from results.saved import TYPES, MissedOperations, Points, Saved, decoded
@@ -115,7 +115,7 @@ def fault_table(saved: Saved) -> Markup:
     if not kinds:
         return tag("p", "No faults were requested.")
     summary = table(
-        ("kind", "asked for", "requested", "observed in effect", "healed", "observed recovered"),
+        ("kind", "asked for", "requested", "observed in effect", "healed", "observed recovered", "skipped"),
         [(kind, "yes" if kind in requested else "no", *_counts(kind, saved.faults)) for kind in kinds],
     )
     header = ("", "kind", "variant", "targets", "requested", "observed", "healed", "recovered", "in effect", "evidence")
@@ -140,18 +140,20 @@ def _script_steps(saved: Saved) -> Markup | None:
     return tag("details", summary, table(("at", "kind", "instance", "action"), rows[:MAX_FAULTS], "small"))
 
 
-def _counts(kind: str, faults: tuple[Fault, ...]) -> tuple[int, int, int, int]:
+def _counts(kind: str, faults: tuple[Fault, ...]) -> tuple[int, int, int, int, int]:
     of_kind = [fault for fault in faults if fault.kind == kind]
     return (
         len(of_kind),
         sum(fault.observed_ns is not None for fault in of_kind),
         sum(fault.healed_ns is not None for fault in of_kind),
         sum(fault.recovered_ns is not None for fault in of_kind),
+        len(skips(of_kind)),
     )
 
 
 def _fault_row(fault: Fault) -> tuple[object, ...]:
     missed = fault.observed_ns is None
+    unseen = tag("b", "skipped" if fault.skipped else "not observed", class_="bad")
     lasted = "–"
     if fault.observed_ns is not None and fault.healed_ns is not None:
         lasting_ns = sum(last - first for first, last in fault.seen(fault.healed_ns))
@@ -164,7 +166,7 @@ def _fault_row(fault: Fault) -> tuple[object, ...]:
         fault.variant,
         " ".join(fault.targets) or "–",
         seconds(fault.requested_ns),
-        tag("b", "not observed", class_="bad") if missed else seconds(fault.observed_ns),
+        unseen if missed else seconds(fault.observed_ns),
         seconds(fault.healed_ns),
         seconds(fault.recovered_ns),
         lasted,

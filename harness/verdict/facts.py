@@ -77,6 +77,13 @@ class FaultKinds(msgspec.Struct, frozen=True):
     seen: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, asked: tuple[str, ...], faults: Sequence[Fault]) -> FaultKinds:
+        """What came of the kinds that were asked for; one of several instances may be skipped and another seen."""
+        seen = dict.fromkeys(fault.kind for fault in faults if fault.observed_ns is not None)
+        skipped = dict.fromkeys(fault.kind for fault in faults if fault.skipped is not None)
+        return cls(asked, tuple(seen), tuple(skipped))
+
 
 class RunAccount(msgspec.Struct, frozen=True, kw_only=True):
     """What a run says of itself whatever its verdict is: of which commit and version it is, and whether files of that
@@ -103,10 +110,7 @@ def account_of(record: RunRecord, faults: Sequence[Fault], duration_s: float) ->
         duration_s=round(duration_s, 3),
         workload=record.workload,
         environment=record.environment,
-        faults=FaultKinds(
-            record.requested_faults,
-            tuple(dict.fromkeys(fault.kind for fault in faults if fault.observed_ns is not None)),
-        ),
+        faults=FaultKinds.of(record.requested_faults, faults),
     )
 
 

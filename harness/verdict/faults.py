@@ -7,7 +7,8 @@ Convention for a nemesis operation's `value`: `{"fault": KIND, "instance": N, "v
 (`harness` or `database`) if it was not seen to be gone. `roles` are those for which nodes were hit (`node`, `role`,
 `group`, `term`, and whether it was `held` then). `late` is a list of ends that were not seen while other faults were in
 effect, and are told now: `fault`, `instance`, `observed`, `observed_ns`, `evidence` and maybe `blame`. `idle` is true
-where nobody was as the variant asks, so that nothing was done: of such an instance no time in effect is asked.
+where nobody was as the variant asks, so that nothing was done: such an instance is *skipped*, neither observed nor
+healed nor recovered, and of it no time in effect is asked.
 Operations with other values are not faults.
 
 A script of faults says with every step whether it is its `core`: the state that it waits for was reached, and what it
@@ -23,6 +24,9 @@ from typing import Any, TypeGuard
 import msgspec
 
 from harness.history.ops import Op
+
+NO_VICTIM = "it found no victim"
+"""Why a fault was skipped of which no better reason is told."""
 
 
 class RoleHit(msgspec.Struct, frozen=True):
@@ -43,7 +47,7 @@ class Fault(msgspec.Struct, frozen=True):
     `blame` says whose failure it is that it was not seen to be gone (`harness` or `database`), and `left` is the
     evidence of that. `ended` is the evidence of an end that was seen, which tells what happened meanwhile as well.
     `cores` says how often a script reached its core; None for a fault that is no script. `roles` are those for which
-    nodes were hit, with whether they were held.
+    nodes were hit, with whether they were held. `skipped` says why nobody was hit, of an instance that found no victim.
     """
 
     kind: str
@@ -62,6 +66,7 @@ class Fault(msgspec.Struct, frozen=True):
     left: Any = None
     ended: Any = None
     roles: tuple[RoleHit, ...] = ()
+    skipped: str | None = None
 
     @property
     def asked_s(self) -> float:
@@ -178,17 +183,24 @@ def why_unobserved(kind: str, faults: Sequence[Fault]) -> str:
     """A sentence on a kind of which no instance was observed."""
     sentence = f"the fault {kind} was never observed in effect"
     begun = [fault for fault in faults if fault.kind == kind]
+    if count := len(why := skips(begun)):
+        return f"{sentence}: {count} of {len(begun)} skipped ({'; '.join(dict.fromkeys(why))})"
     if not begun or all(fault.cores is None for fault in begun):
         return sentence
     times = "once" if len(begun) == 1 else f"{len(begun)} times"
     return f"{sentence}: it began {times}, its core was never reached"
 
 
+def skips(faults: Sequence[Fault]) -> tuple[str, ...]:
+    """Of each instance that found no victim, why."""
+    return tuple(fault.skipped for fault in faults if fault.skipped is not None)
+
+
 def _requested(known: Fault | None, event: Op) -> Fault:
     value = event.value
     if known is None:
         known = Fault(str(value["fault"]), int(value["instance"]), value.get("variant"), _targets(value), event.time)
-    if value.get("step") == "end" and known.healed_ns is None:
+    if value.get("step") == "end" and known.healed_ns is None and known.skipped is None:
         return msgspec.structs.replace(known, healed_ns=event.time)
     return known
 
@@ -197,6 +209,9 @@ def _completed(fault: Fault, event: Op, invoked_ns: int) -> Fault:
     value = event.value
     seen_ns = _seen_ns(value, invoked_ns, event.time)
     if value.get("step") == "end":
+        if fault.skipped is not None:
+            left = None if seen_ns is not None else value.get("evidence")
+            return msgspec.structs.replace(fault, blame=None if seen_ns is not None else value.get("blame"), left=left)
         healed_ns = invoked_ns if fault.healed_ns is None else fault.healed_ns
         told: dict[str, Any] = {"spans": _spans(value)}
         if seen_ns is None:
@@ -216,6 +231,8 @@ def _completed(fault: Fault, event: Op, invoked_ns: int) -> Fault:
     if begun_ns is None and value.get("idle") is not True:
         begun_ns = event.time if first_ns is None else first_ns
     told = {"targets": targets, "evidence": evidence, "variant": variant, "roles": (*fault.roles, *_roles(value))}
+    if value.get("idle") is True and first_ns is None:
+        told["skipped"] = str((value.get("evidence") or {}).get("reason", NO_VICTIM))
     return msgspec.structs.replace(fault, begun_ns=begun_ns, observed_ns=first_ns, cores=cores, **told)
 
 
@@ -223,6 +240,8 @@ def _seen_late(fault: Fault, told: dict[str, Any], invoked_ns: int, completed_ns
     seen_ns = _seen_ns(told, invoked_ns, completed_ns)
     if seen_ns is None:
         return msgspec.structs.replace(fault, blame=told.get("blame"), left=told.get("evidence"))
+    if fault.skipped is not None:
+        seen_ns = None
     return msgspec.structs.replace(fault, recovered_ns=seen_ns, blame=None, left=None, ended=told.get("evidence"))
 
 

@@ -23,7 +23,7 @@ from harness.verdict.adequacy import (
     shortfalls,
 )
 from harness.verdict.failures import HarnessFailure
-from harness.verdict.faults import Fault, missed
+from harness.verdict.faults import Fault, missed, skips
 from harness.verdict.recovery import Hurt
 
 CHECKER = "invariants"
@@ -308,16 +308,17 @@ def _validity(verdict: Any) -> Validity:
     return word if word is True or word is False else "unknown"
 
 
-def _fault_counts(facts: Facts) -> dict[str, dict[str, float]]:
+def _fault_counts(facts: Facts) -> dict[str, dict[str, Any]]:
     """How many instances of each kind went how far, and the seconds asked for and seen (of faults that last)."""
     kinds = dict.fromkeys([*facts.requested_faults, *(fault.kind for fault in facts.faults)])
     return {kind: _counts([fault for fault in facts.faults if fault.kind == kind]) for kind in kinds}
 
 
-def _counts(faults: Sequence[Fault]) -> dict[str, float]:
+def _counts(faults: Sequence[Fault]) -> dict[str, Any]:
     lasting = [fault for fault in faults if fault.cores is None and fault.healed_ns is not None]
     aimed = [fault for fault in faults if fault.roles]
     held = sum(all(role.held for role in fault.roles) for fault in aimed)
+    why = skips(faults)
     return {
         "requested": len(faults),
         "observed": sum(fault.observed_ns is not None for fault in faults),
@@ -326,4 +327,5 @@ def _counts(faults: Sequence[Fault]) -> dict[str, float]:
         "asked_s": round(sum(fault.asked_s for fault in lasting), 3),
         "in_effect_s": round(sum(fault.effect_s for fault in lasting), 3),
         **({"aimed": len(aimed), "held": held} if aimed else {}),
+        **({"skipped": len(why), "skipped_because": list(dict.fromkeys(why))} if why else {}),
     }

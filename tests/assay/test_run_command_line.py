@@ -17,6 +17,7 @@ import pytest
 from command_line import assay
 
 from assay.options import RunOptions
+from assay.run_command import fault_words
 from harness.history.rundir import RunDir, open_run
 from harness.verdict.facts import RunAccount
 from harness.verdict.run_seal import broken_seal, is_verdict_of
@@ -242,3 +243,15 @@ def test_what_was_found_until_the_terminal_was_closed_is_told(tmp_path: Path) ->
     assert out.startswith("INVALID: ") and "stale-read" in out
     verdict = json.loads(run.verdict_json.read_text())
     assert verdict["safety"]["answer"] is False and run.report_html.exists()
+
+
+@pytest.mark.parametrize(
+    ("skipped", "words"),
+    [
+        ({}, ""),
+        ({"skipped": 2, "skipped_because": ["nobody led", "no majority"]}, ", 2 skipped (nobody led; no majority)"),
+    ],
+)
+def test_the_banner_tells_skipped_faults_and_why(skipped: dict[str, Any], words: str) -> None:
+    counts = {"requested": 3, "observed": 1, "recovered": 1, **skipped}
+    assert fault_words(counts) == f"3 requested, 1 observed in effect, 1 observed healed{words}"

@@ -339,7 +339,7 @@ async def test_no_leader_no_fault() -> None:
         await stand.database.pause(name)
     begun = await stand.begin("kill", "leaseholder")
     assert begun["observed"] is False
-    assert "leaseholder" in begun["evidence"]["reason"]
+    assert begun["idle"] is True and "leaseholder" in begun["evidence"]["reason"]
     assert not any(call.startswith("kill") for call in stand.database.calls)
 
 

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.history.ops import Op
+from harness.verdict.facts import FaultKinds
 from harness.verdict.faults import (
+    NO_VICTIM,
     Fault,
     RoleHit,
     asked_s,
@@ -95,6 +97,27 @@ def test_of_a_fault_that_found_nobody_to_hit_no_time_is_asked() -> None:
     assert asked_s("partition", faults) == pytest.approx(1.0)
     assert [fault.instance for fault in missed(faults)] == [2]
     assert unobserved_kinds(["partition"], faults_of(idle)) == ("partition",)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "why"),
+    [({"reason": "no free node led as leader asks"}, "no free node led as leader asks"), ({}, NO_VICTIM)],
+)
+def test_a_fault_that_found_no_victim_is_skipped(evidence: dict[str, str], why: str) -> None:
+    begun = step(0, "begin", observed=False, idle=True, evidence=evidence)
+    for end in ([], step(10**9, "end", observed=True, spans=[])):
+        [fault] = faults_of([*begun, *end])
+        assert (fault.skipped, fault.observed_ns, fault.healed_ns, fault.recovered_ns) == (why, None, None, None)
+        assert FaultKinds.of(("partition",), [fault]) == FaultKinds(("partition",), (), ("partition",))
+    assert why_unobserved("partition", [fault]) == (
+        f"the fault partition was never observed in effect: 1 of 1 skipped ({why})"
+    )
+
+
+def test_a_skipped_fault_does_not_hide_whose_failure_its_end_was() -> None:
+    idle = [*step(0, "begin", observed=False, idle=True), *step(100, "end", observed=False, blame="database")]
+    [fault] = faults_of(idle)
+    assert (fault.blame, fault.healed_ns, fault.recovered_ns) == ("database", None, None)
 
 
 def test_a_fault_that_was_never_seen_was_asked_for_all_the_same() -> None:

@@ -21,6 +21,7 @@ CUTS = (
     Fault("partition", 1, "halves", ("n1",), 5, None),
     Fault("partition", 2, "ring", ("n1",), 9, 12, 2 * S, 2 * S + 1),
 )
+SKIPPED = Fault("partition", 3, "leaseholder", (), 3 * S, skipped="nobody led")
 DONE = WorkDone(
     fs=("read", "write"),
     counts={"read": {"ok": 600, "info": 3}, "write": {"ok": 300, "fail": 90}},
@@ -61,6 +62,7 @@ def test_a_good_run_is_valid_and_lists_the_instances_that_missed() -> None:
         ({"load_s": 0.0}, "only 0.0 operations"),
         ({"requested_faults": ("partition", "kill")}, "the fault kill was never observed"),
         ({"faults": GOOD.faults[:1]}, "the fault partition was never observed"),
+        ({"faults": (SKIPPED,)}, "the fault partition was never observed in effect: 1 of 1 skipped .nobody led.$"),
         ({"final_counts": {"fail": 5}}, "no final read succeeded"),
         ({"final_counts": {"ok": 1, "info": 59}}, "only 1 of 60 final reads succeeded; the floor is 90%"),
         ({"final_keys": (30, 3)}, "final reads answered for 3 of 30 keys in use; the floor is 90%"),
@@ -95,6 +97,13 @@ def test_a_run_that_shows_nothing_is_unknown_and_says_why(changes: dict[str, Any
     assert (verdict.overall, verdict.valid, verdict.exit_code) == ("unknown", "unknown", 2)
     assert verdict.reasons
     assert any(re.search(words, reason) for reason in verdict.reasons)
+
+
+def test_a_skipped_fault_costs_nothing_beside_one_that_was_seen_and_is_counted() -> None:
+    verdict = conclude(facts(faults=(CUTS[1], SKIPPED)), VALID)
+    counts = verdict.adequacy.details["faults"]["partition"]
+    told = [counts[name] for name in ("requested", "observed", "healed", "recovered", "skipped", "skipped_because")]
+    assert (verdict.overall, told) == ("valid", [2, 1, 1, 1, 1, ["nobody led"]])
 
 
 def test_no_recovery_is_invalid_and_says_so() -> None:
