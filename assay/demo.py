@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 from assay.compose import Finished, carry_out
@@ -34,7 +34,7 @@ def show(options: RunOptions) -> Finished:
     """Carry a run out and print what came of it."""
     print(f"$ {options.command()}", flush=True)
     with RunProgress(options.time_limit) as progress:
-        finished = carry_out(validate(options), judge_saved_run, progress, datetime.now(), tell_steps)
+        finished = carry_out(validate(options), judge_saved_run, progress, datetime.now(UTC), tell_steps)
     verdict = finished.outcome.verdict
     faults = dict(verdict.adequacy.details.get("faults", {}))
     observed = ", ".join(f"{counts['observed']} {kind}" for kind, counts in faults.items())

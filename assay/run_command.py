@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +57,7 @@ def run_and_report(options: RunOptions, json_output: bool, process: JudgeProcess
     with loading(for_good):
         from assay.compose import carry_out
     with RunProgress(options.time_limit) as progress:
-        finished = carry_out(options, process.judge, progress, datetime.now(), tell)
+        finished = carry_out(options, process.judge, progress, datetime.now(UTC), tell)
     if not finished.outcome.rundir.verdict_json.exists():
         tell(f"assay: the verdict could not be saved in {finished.outcome.rundir.path}; it is told here only.")
     report = report_by(process, finished.outcome.rundir)

@@ -9,9 +9,10 @@ import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 
@@ -130,30 +131,31 @@ class RunDir:
             write_atomic(target, content)
 
     def discard(self) -> None:
-        """Remove the directory, for a run that never began, and links to it."""
+        """Remove the directory, for a run that never began."""
         shutil.rmtree(self.path, ignore_errors=True)
-        for link in (self.path.parent / "latest", self.path.parent.parent / "latest"):
-            if link.is_symlink() and not link.exists():
-                link.unlink()
         for parent in (self.path.parent, self.path.parent.parent):
             if parent.is_dir() and not any(parent.iterdir()):
                 parent.rmdir()
 
+    def point_latest(self) -> None:
+        """Have `latest`, of the store and of the workload in it, name this run, which has just ended; raises
+        OSError."""
+        _point(self.path.parent / "latest", Path(self.path.name))
+        _point(self.path.parent.parent / "latest", Path(self.path.parent.name) / self.path.name)
+
 
 def create(store: Path, workload: str, now: datetime) -> RunDir:
-    """Make the directory of a new run, with a name no other run has, and point `latest` at it.
+    """Make the directory of a new run, with a name no other run has.
 
-    `now` names it, to the millisecond. Raises UserError when the store can't be written, and leaves nothing behind.
+    `now` names it, in UTC and to the millisecond. Raises UserError when the store can't be written, and leaves nothing behind.
     """
-    stamp = now.strftime("%Y%m%dT%H%M%S.") + f"{now.microsecond // 1000:03d}"
+    utc = now.astimezone(UTC)
+    stamp = utc.strftime("%Y%m%dT%H%M%S.") + f"{utc.microsecond // 1000:03d}Z"
     made: list[Path] = []
     require_store(store)
     try:
         _make_parents(store / workload, made)
         path = _make_unique(store / workload, stamp)
-        made.append(path)
-        _point(store / workload / "latest", Path(path.name))
-        _point(store / "latest", Path(workload) / path.name)
     except OSError as error:
         for folder in reversed(made):
             shutil.rmtree(folder, ignore_errors=True)
@@ -179,8 +181,7 @@ def adopt(rundir: RunDir, store: Path, workload: str) -> RunDir:
         _make_parents(store / workload, [])
         path = _make_unique(store / workload, rundir.path.name)
         rundir.path.replace(path)
-        _point(store / workload / "latest", Path(path.name))
-        _point(store / "latest", Path(workload) / path.name)
+        RunDir(path).point_latest()
     except OSError as error:
         raise HarnessError(f"the run {rundir.path} can't be moved to {store}: {error.strerror}") from error
     return RunDir(path)
@@ -229,8 +230,10 @@ def _make_unique(parent: Path, stamp: str) -> Path:
 
 
 def _point(link: Path, target: Path) -> None:
-    """Make a symbolic link, replacing an older one atomically."""
-    temporary = link.with_name(f".{link.name}.{target.name}")
-    temporary.unlink(missing_ok=True)
+    """Make a symbolic link, replacing an older one atomically; several runs may do so at once."""
+    temporary = link.with_name(f".{link.name}.{uuid4().hex}")
     temporary.symlink_to(target)
-    temporary.replace(link)
+    try:
+        temporary.replace(link)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -10,6 +10,7 @@ import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC
 from types import FrameType
 from typing import Any
 
@@ -77,6 +78,7 @@ async def run(test: Test, rundir: RunDir, judge: Judge, progress: RunListener | 
         stages.save()
         stages.judge(judge)
         await stages.tear_down()
+        stages.point_latest()
     verdict = stages.save_verdict()
     return RunOutcome(rundir, verdict, stages.interrupted, stages.failures.failures(), stages.account())
 
@@ -131,7 +133,7 @@ class RunStages:
             database=test.database.name,
             options=dict(test.options),
             world=dict(test.world),
-            started=test.started.isoformat(),
+            started=test.started.astimezone(UTC).isoformat(),
             provenance=provenance(),
             watched=isinstance(test.database, Watched),
             logs_left=test.logs_left,
@@ -254,6 +256,10 @@ class RunStages:
     async def tear_down(self) -> None:
         """Stop and remove everything."""
         await self._stage("tear down", self._tear_down())
+
+    def point_latest(self) -> None:
+        """Be the latest run: the one that ended last."""
+        self._attempt("tear down", self._rundir.point_latest)
 
     def save_verdict(self) -> RunVerdict:
         """Write `verdict.json` with all that is known by now, and return it."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
 import pytest
@@ -18,17 +19,34 @@ def test_runs_of_the_same_moment_get_names_of_their_own(tmp_path: Path) -> None:
     store = tmp_path / "deep" / "store"
     first, second, third = (create(store, "register", NOW) for _ in range(3))
     names = [run.path.name for run in (first, second, third)]
-    assert names == ["20260304T050607.089", "20260304T050607.089-2", "20260304T050607.089-3"]
+    assert names == ["20260304T050607.089Z", "20260304T050607.089Z-2", "20260304T050607.089Z-3"]
     assert all(run.path.parent == store / "register" for run in (first, second, third))
 
 
-def test_latest_points_at_the_last_run(tmp_path: Path) -> None:
-    create(tmp_path, "register", NOW)
-    bank = create(tmp_path, "bank", NOW)
-    register = create(tmp_path, "register", NOW)
-    assert (tmp_path / "latest").resolve() == register.path.resolve()
-    assert (tmp_path / "register" / "latest").resolve() == register.path.resolve()
+def test_a_run_is_named_by_utc_wherever_its_clock_stands(tmp_path: Path) -> None:
+    east = NOW.astimezone(timezone(timedelta(hours=5, minutes=30)))
+    assert east.hour == 10 and create(tmp_path, "register", east).path.name == "20260304T050607.089Z"
+
+
+def test_latest_is_the_run_that_ended_last(tmp_path: Path) -> None:
+    first, bank, second = (create(tmp_path, workload, NOW) for workload in ("register", "bank", "register"))
+    assert not (tmp_path / "latest").is_symlink(), "none has ended"
+    for run in (bank, second, first):
+        run.point_latest()
+    assert (tmp_path / "latest").resolve() == (tmp_path / "register" / "latest").resolve() == first.path.resolve()
     assert (tmp_path / "bank" / "latest").resolve() == bank.path.resolve()
+    create(tmp_path, "bank", NOW).discard()
+    assert (tmp_path / "bank" / "latest").exists()
+
+
+def test_runs_that_end_at_once_leave_one_latest(tmp_path: Path) -> None:
+    """Of several workloads, begun in the same millisecond: what each makes on the way has a name of its own."""
+    runs = [create(tmp_path, workload, NOW) for workload in ("register", "bank", "sets", "catalog")]
+    create(tmp_path, "register", NOW).point_latest()
+    with ThreadPool(4) as pool:
+        seen = pool.map(lambda n: (runs[n % 4].point_latest(), (tmp_path / "latest").exists()), range(400))
+    assert all(there for _, there in seen)
+    assert (tmp_path / "latest").resolve() in [run.path.resolve() for run in runs]
     assert not list(tmp_path.rglob(".*"))
 
 
@@ -42,10 +60,10 @@ def test_a_store_that_cannot_be_written_is_one_sentence_and_leaves_nothing(tmp_p
 
 
 def test_what_was_made_before_a_failure_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(link: Path, target: Path) -> None:
+    def full(parent: Path, stamp: str) -> Path:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(rundirs, "_point", full)
+    monkeypatch.setattr(rundirs, "_make_unique", full)
     with pytest.raises(UserError, match="No space left"):
         create(tmp_path / "new" / "store", "register", NOW)
     assert list(tmp_path.iterdir()) == []

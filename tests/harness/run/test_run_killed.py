@@ -55,7 +55,8 @@ def test_kill_9_in_mid_run_leaves_a_history_that_is_judged(tmp_path: Path) -> No
         assert runner.poll() is None
     runner.send_signal(signal.SIGKILL)
     runner.wait()
-    rundir = open_run(store / "latest")
+    assert not (store / "latest").is_symlink(), "it did not end"
+    rundir = open_run(*(store / "register").iterdir())
     assert not rundir.history_parquet.exists()
     reader = read_journal(rundir.journal)
     events = list(reader)
