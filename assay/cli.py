@@ -100,6 +100,9 @@ def run(
         bool, typer.Option("--swarm", help="Let the seed draw cluster, load, and a part of the faults with their pace.")
     ] = False,
     world: Annotated[list[str] | None, typer.Option(help="KEY=VALUE,… of the world; see `assay list worlds`.")] = None,
+    keep_journal: Annotated[
+        bool, typer.Option("--keep-journal", help="Keep the journal though the table says the same.")
+    ] = False,
     store: Annotated[Path, typer.Option(help="Directory that runs are saved in.")] = Path("store"),
     op_timeout: Annotated[float, typer.Option(help="Seconds a client waits for one operation.")] = 5.0,
     recovery_budget: Annotated[float, typer.Option(help="Seconds to recover; a fail-over at least.")] = 10.0,
@@ -136,6 +139,7 @@ def run(
             floors=key_values(floor or [], "--floor"),
             workload_options=key_values([*(option or []), *([] if table is None else [f"table={table}"])]),
             swarm=swarm,
+            keep_journal=keep_journal,
         )
         many = Many(once("--seeds", "range", seeds), jobs, keep_valid, seed is not None)
         return run_or_runs(options, many, json_output, judge, _process.is_program)

@@ -179,6 +179,8 @@ def make_test(
         recovery_budget_s=_recovery_budget_s(options, database),
         workload_options=values,
         unpromised=chosen.unpromised(values),
+        models=chosen.checkers,
+        keep_journal=options.keep_journal,
         options={
             **options.as_dict(),
             "command": options.command(),

@@ -51,6 +51,7 @@ class RunOptions:
     floors: dict[str, str] = field(default_factory=dict)
     workload_options: dict[str, str] = field(default_factory=dict)
     swarm: bool = False
+    keep_journal: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """The options as JSON-able values, for `run.json`."""
@@ -65,7 +66,7 @@ class RunOptions:
             words += [f"--{name.replace('_', '-')}", f"{getattr(self, name):g}" if name != "seed" else str(self.seed)]
         if self.zones is not None:
             words += ["--zones", str(self.zones)]
-        words += ["--swarm"] * self.swarm
+        words += ["--swarm"] * self.swarm + ["--keep-journal"] * self.keep_journal
         if self.probe_period != PROBE_PERIOD_S:
             words += ["--probe-period", f"{self.probe_period:g}"]
         if self.flaw:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+import msgspec
 import pyarrow as pa
 
 SCHEMA_VERSION = 1
@@ -11,6 +14,20 @@ VERSION_KEY = b"assay.history.version"
 
 DICTIONARY_KEY = b"assay.history.dictionary"
 """Metadata key of the interned foreign values: a JSON array, the value with id `-(i + 1) - 2**62` is element i."""
+
+PURPOSE_KEY = b"assay.history.purpose"
+"""Metadata key of a history that knows its `Purpose`, which is JSON there."""
+
+
+class Purpose(msgspec.Struct, frozen=True):
+    """What a history was made for: the workload that asked for its operations, and the models to judge it by. Both are
+    names, to be looked up in our own tables and nowhere else; empty where nobody said."""
+
+    workload: str = ""
+    models: tuple[str, ...] = ()
+
+
+NO_PURPOSE: Final = Purpose()
 
 FOREIGN_BASE = -(2**62)
 """Foreign values (strings, keywords, …) are interned as `FOREIGN_BASE - 1 - i`, i their place in the dictionary."""

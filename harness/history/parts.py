@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -16,7 +17,15 @@ from harness.atomic_write import atomic_write, no_scratch, scratch_folder
 from harness.errors import UnwritableError, UserError
 from harness.history.address import Address, Place, exists, file_system, is_folder, names_in, one_line
 from harness.history.breadth import breadth_of_file, breadth_of_rows
-from harness.history.columns import DICTIONARY_KEY, SCHEMA, SCHEMA_VERSION, VERSION_KEY
+from harness.history.columns import (
+    DICTIONARY_KEY,
+    NO_PURPOSE,
+    PURPOSE_KEY,
+    SCHEMA,
+    SCHEMA_VERSION,
+    VERSION_KEY,
+    Purpose,
+)
 from harness.history.saved import (
     ADDRESS_COLUMNS,
     MANIFEST,
@@ -64,20 +73,23 @@ def write_history(
     *,
     part_rows: int = PART_ROWS,
     dictionary: Dictionary = b"[]",
+    purpose: Purpose = NO_PURPOSE,
 ) -> int:
     """Write batches of the history table in order of invocation, a row group each (several if operations are broad),
     and return the number of rows.
 
     At a path, what fits into one part is one file, and what does not is a folder of parts; at an address it is always a
     folder. It appears whole or not at all: the manifest is written last. `dictionary` are the interned foreign values
-    as JSON; a function is asked for them once all batches are written. Raises UserError for an address at which there
+    as JSON; a function is asked for them once all batches are written; `purpose` is what the history says that it was
+    made for. Raises UserError for an address at which there
     is something, UnwritableError if it can't be written.
     """
     if isinstance(place, Path):
         unfinished: Path | None = None
         try:
             with atomic_write(place, f"The history {place}") as unfinished:
-                return _write_locally(batches, unfinished, part_rows, dictionary)
+                folder = unfinished.with_name(unfinished.name + ".parts")
+                return _write_locally(batches, unfinished, _PartsWriter(folder, part_rows, dictionary, purpose))
         except BaseException:
             if unfinished is not None:  # a folder of parts, which could not take the place of what is there
                 shutil.rmtree(unfinished, ignore_errors=True)
@@ -85,12 +97,12 @@ def write_history(
     if (is_folder(place) and names_in(place)) or exists(place):
         raise UserError(f"{place} is there already; name another place.")
     with scratch_folder("parts") as folder:
-        return _write_remotely(batches, Path(folder), place, part_rows, dictionary)
+        writer = _PartsWriter(Path(folder), part_rows, dictionary, purpose, always_parts=True)
+        return _write_remotely(batches, place, writer)
 
 
-def _write_locally(batches: Iterable[pa.RecordBatch], unfinished: Path, part_rows: int, dictionary: Dictionary) -> int:
+def _write_locally(batches: Iterable[pa.RecordBatch], unfinished: Path, writer: _PartsWriter) -> int:
     parts: list[Part] = []
-    writer = _PartsWriter(unfinished.with_name(unfinished.name + ".parts"), part_rows, dictionary)
     try:
         shutil.rmtree(writer.folder, ignore_errors=True)
         writer.folder.mkdir()
@@ -107,17 +119,14 @@ def _write_locally(batches: Iterable[pa.RecordBatch], unfinished: Path, part_row
         shutil.rmtree(writer.folder, ignore_errors=True)
 
 
-def _write_remotely(
-    batches: Iterable[pa.RecordBatch], folder: Path, place: Address, part_rows: int, dictionary: Dictionary
-) -> int:
-    writer = _PartsWriter(folder, part_rows, dictionary, always_parts=True)
+def _write_remotely(batches: Iterable[pa.RecordBatch], place: Address, writer: _PartsWriter) -> int:
     system, path = file_system(place)
     parts = []
     with _told_as_unwritable(place), _removed_if_unfinished(system, path):
         system.create_dir(path, recursive=True)
         for part in _kept_for_a_while(writer.write(batches)):
-            _upload(folder / part.file, system, f"{path}/{part.file}")
-            (folder / part.file).unlink()
+            _upload(writer.folder / part.file, system, f"{path}/{part.file}")
+            (writer.folder / part.file).unlink()
             parts.append(part)
         manifest = writer.manifest(parts)
         with system.open_output_stream(f"{path}/{MANIFEST}") as file:
@@ -160,9 +169,11 @@ def _told_as_unwritable(place: Place) -> Iterator[None]:
 class _PartsWriter:
     """Writes parts to a folder one after the other; a history of one part is marked as whole unless `always_parts`."""
 
-    def __init__(self, folder: Path, part_rows: int, dictionary: Dictionary, always_parts: bool = False) -> None:
+    def __init__(
+        self, folder: Path, part_rows: int, dictionary: Dictionary, purpose: Purpose, always_parts: bool = False
+    ) -> None:
         self.folder, self._part_rows, self._dictionary = folder, max(1, part_rows), dictionary
-        self._always = always_parts
+        self._purpose, self._always = purpose, always_parts
         self._varies, self._states = {"partition"}, set[str]()
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Part]:
@@ -193,7 +204,8 @@ class _PartsWriter:
 
     def _marks(self, number: int, whole: bool) -> dict[str, str]:
         if whole:
-            return {DICTIONARY_KEY.decode(): self._told_dictionary()}
+            purpose = msgspec.json.encode(self._purpose).decode()
+            return {DICTIONARY_KEY.decode(): self._told_dictionary(), PURPOSE_KEY.decode(): purpose}
         return {DICTIONARY_KEY.decode(): "[]", PART_KEY.decode(): str(number)}
 
     def _part(self, path: Path, told: _Told) -> Part:
@@ -208,7 +220,8 @@ class _PartsWriter:
     def manifest(self, parts: list[Part]) -> Manifest:
         """The manifest of the parts that were written."""
         varies = tuple(name for name in ADDRESS_COLUMNS if name in self._varies)
-        return Manifest(tuple(parts), self._told_dictionary(), varies, tuple(sorted(self._states)))
+        states = tuple(sorted(self._states))
+        return Manifest(tuple(parts), self._told_dictionary(), varies, states, purpose=self._purpose)
 
 
 class _Told:

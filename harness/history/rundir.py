@@ -37,7 +37,7 @@ class RunDir:
 
     @property
     def journal(self) -> Path:
-        """The history as it grows."""
+        """The history as it grows; gone once the table is found to say the same, unless it is to be kept."""
         return self.path / "history.journal"
 
     @property
@@ -137,6 +137,21 @@ class RunDir:
             if parent.is_dir() and not any(parent.iterdir()):
                 parent.rmdir()
 
+    def drop_journal(self) -> None:
+        """Remove the journal once the table is on its disk; raises OSError."""
+        table = self.history_parquet
+        for path in (*(sorted(table.iterdir()) if table.is_dir() else ()), table, self.path):
+            file = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(file)
+            finally:
+                os.close(file)
+        self.journal.unlink()
+
+    def set_table_aside(self) -> None:
+        """Have the journal be the history again, where the table is not what that says; raises OSError."""
+        self.history_parquet.rename(self.path / "history.parquet.refused")
+
     def point_latest(self) -> None:
         """Have `latest`, of the store and of the workload in it, name this run, which has just ended; raises
         OSError."""
@@ -147,7 +162,8 @@ class RunDir:
 def create(store: Path, workload: str, now: datetime) -> RunDir:
     """Make the directory of a new run, with a name no other run has.
 
-    `now` names it, in UTC and to the millisecond. Raises UserError when the store can't be written, and leaves nothing behind.
+    `now` names it, in UTC and to the millisecond. Raises UserError when the store can't be written, and leaves nothing
+    behind.
     """
     utc = now.astimezone(UTC)
     stamp = utc.strftime("%Y%m%dT%H%M%S.") + f"{utc.microsecond // 1000:03d}Z"

@@ -25,7 +25,15 @@ import pyarrow.parquet as pq
 from harness.errors import UNDECODABLE, UserError
 from harness.history.address import Place, info, is_folder, names_in, one_line, opened
 from harness.history.breadth import Breadth, breadth_of_file
-from harness.history.columns import DICTIONARY_KEY, LATER_COLUMNS, SCHEMA, SCHEMA_VERSION, VERSION_KEY
+from harness.history.columns import (
+    DICTIONARY_KEY,
+    LATER_COLUMNS,
+    PURPOSE_KEY,
+    SCHEMA,
+    SCHEMA_VERSION,
+    VERSION_KEY,
+    Purpose,
+)
 from harness.history.cores import in_order
 from harness.history.seal import KEY as SEAL_KEY
 from harness.history.seal import Seal, check_seal, footer_is_whole, read_seal
@@ -77,6 +85,7 @@ class Manifest(msgspec.Struct, frozen=True):
     states: tuple[str, ...]
     schema_version: int = SCHEMA_VERSION
     version: int = _MANIFEST_VERSION
+    purpose: Purpose = Purpose()
 
     @property
     def rows(self) -> int:
@@ -409,7 +418,15 @@ def _single(place: Place, stamp: str) -> Manifest:
     check_schema(place, metadata, schema)
     part = Part("", footer.num_rows, footer.num_row_groups, -1, -1, -1, seal or Seal(-1, 0, 0))
     varies, states = by_statistics(footer)
-    return Manifest((part,), metadata.get(DICTIONARY_KEY, b"[]").decode(errors="replace"), varies, states)
+    dictionary = metadata.get(DICTIONARY_KEY, b"[]").decode(errors="replace")
+    return Manifest((part,), dictionary, varies, states, purpose=_purpose_of(place, metadata))
+
+
+def _purpose_of(place: Place, metadata: dict[bytes, bytes]) -> Purpose:
+    try:
+        return msgspec.json.decode(metadata.get(PURPOSE_KEY, b"{}"), type=Purpose)
+    except UNDECODABLE as error:
+        raise UserError(f"{place} says what it was made for in words that can't be read: {one_line(error)}.") from error
 
 
 def check_schema(place: Place, metadata: dict[bytes, bytes], schema: pa.Schema) -> None:

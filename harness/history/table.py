@@ -11,9 +11,10 @@ import msgspec
 import pyarrow as pa
 
 from harness.errors import UserError
-from harness.history.columns import MOP, SCHEMA
+from harness.history.columns import MOP, NO_PURPOSE, SCHEMA, Purpose
 from harness.history.ops import Mop, Op
 from harness.history.parts import PART_ROWS, ROWS_PER_GROUP, schema, write_history
+from harness.history.saved import open_saved
 
 Pair: TypeAlias = tuple[Op, Op | None]
 """An invocation and its completion, None if it never completed. An unsolicited event is paired with itself."""
@@ -77,12 +78,37 @@ def to_table(events: Iterable[Op]) -> pa.Table:
     return pa.Table.from_batches(list(batches(events)), schema=schema())
 
 
-def write_parquet(events: Iterable[Op], path: Path, rows_per_group: int = ROWS_PER_GROUP) -> int:
+def write_parquet(
+    events: Iterable[Op], path: Path, rows_per_group: int = ROWS_PER_GROUP, purpose: Purpose = NO_PURPOSE
+) -> int:
     """Write a history as Parquet, one row group at a time, and return the number of rows; see `write_batches`.
 
     Raises UserError for an inconsistent history.
     """
-    return write_batches(batches(events, rows_per_group), path)
+    return write_history(batches(events, rows_per_group), path, purpose=purpose)
+
+
+def difference(events: Iterable[Op], path: Path) -> str | None:
+    """How a saved table differs from the history of some events, read row by row, in words; None if it is the same.
+
+    Raises UserError for a table that is damaged or can't be read to its end, and for an inconsistent history.
+    """
+    left, row = batches(events), 0
+    held = pa.Table.from_batches([], schema=schema())
+    for batch in open_saved(path).batches(SCHEMA.names, texts=()):
+        while held.num_rows < batch.num_rows and (more := next(left, None)) is not None:
+            held = pa.concat_tables([held, pa.Table.from_batches([more])])
+        expected, held = held.slice(0, batch.num_rows), held.slice(batch.num_rows)
+        found = pa.Table.from_batches([batch])
+        if not expected.equals(found):
+            return f"row {row + _first_unlike(expected.to_pylist(), found.to_pylist())} differs"
+        row += batch.num_rows
+    return f"it ends before row {row}" if held.num_rows or next(left, None) is not None else None
+
+
+def _first_unlike(expected: list[Any], found: list[Any]) -> int:
+    unlike = (place for place, pair in enumerate(zip(expected, found, strict=False)) if pair[0] != pair[1])
+    return next(unlike, min(len(expected), len(found)))
 
 
 def write_batches(batches: Iterable[pa.RecordBatch], path: Path, part_rows: int = PART_ROWS) -> int:

@@ -18,10 +18,11 @@ import msgspec
 
 from harness.errors import HarnessError, UserError
 from harness.generators import Source, clients, cycle, delay, nemesis, time_limit, until_ok
+from harness.history.columns import Purpose
 from harness.history.journal import JournalWriter, read_journal
 from harness.history.ops import Op
 from harness.history.rundir import RunDir
-from harness.history.table import write_parquet
+from harness.history.table import difference, write_parquet
 from harness.protocols import CatchesUp, Directed, Examination, Examined, InvariantsRecord, Sharded, Watched
 from harness.run.allowances import LONGEST, overload_of, wearing_off_s
 from harness.run.extended_load import load_of
@@ -223,11 +224,11 @@ class RunStages:
         await self._stage("logs", self._collect_logs())
 
     def save(self) -> None:
-        """Close the journal; write the table, the faults and the outcome."""
+        """Close the journal; write the table, the faults and the outcome. The journal goes once all of it is saved."""
         self._tell(lambda: self._progress.stage("save"))
         rundir = self._rundir
         self._attempt("save", self._opened().close)
-        self._attempt("save", lambda: write_parquet(read_journal(rundir.journal), rundir.history_parquet))
+        self._attempt("save", self._save_table)
         self._attempt("save", self._save_faults)
         if self._invariants is not None:
             self._attempt("save", lambda: rundir.write_json(rundir.invariants_json, self._invariants))
@@ -236,6 +237,8 @@ class RunStages:
             self._attempt("save", lambda: rundir.write_json(rundir.leaders_json, led))
         self._saved_ns = self._clock.monotonic_ns()
         self._save_outcome()
+        if not self._test.keep_journal and all(failure.stage != "save" for failure in self.failures.failures()):
+            self._attempt("save", rundir.drop_journal)
 
     def judge(self, judge: Judge) -> None:
         """Ask the checkers, answer the four questions, and save the verdict."""
@@ -501,6 +504,19 @@ class RunStages:
             work()
         except Exception as error:  # noqa: BLE001  what can't be saved must not cost what can
             self.failures.record(stage, error)
+
+    def _save_table(self) -> None:
+        """Write the table and read it back; one that does not say what the journal says is no history."""
+        test, rundir = self._test, self._rundir
+        purpose = Purpose(test.workload, test.models)
+        write_parquet(read_journal(rundir.journal), rundir.history_parquet, purpose=purpose)
+        try:
+            unlike = difference(read_journal(rundir.journal), rundir.history_parquet)
+        except UserError as error:
+            unlike = str(error)
+        if unlike is not None:
+            rundir.set_table_aside()
+            raise HarnessError(f"the table is not what the journal says, which is kept and judged instead: {unlike}")
 
     def _save_faults(self) -> None:
         self._faults = faults_of(read_journal(self._rundir.journal))

@@ -43,7 +43,8 @@ class Silent:
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """Everything of one run.
+    """Everything of one run. `models` are those that its history is made for; `keep_journal` keeps the journal beside
+    the table.
 
     `generator` is the clients' endless or finite work: the run itself staggers it to `rate_hz` (None: as fast as it
     goes) and ends it after `time_limit_s`, or up to `extra_s` later while too little was seen (`extended_load`).
@@ -88,6 +89,8 @@ class Test:
     world: Mapping[str, Any] = field(default_factory=dict)
     logs_left: str = ""
     unpromised: Mapping[str, str] = field(default_factory=dict)
+    models: tuple[str, ...] = ()
+    keep_journal: bool = False
 
 
 @dataclass(frozen=True, slots=True)

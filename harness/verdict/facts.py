@@ -220,12 +220,12 @@ def load_summary(rundir: RunDir) -> HistorySummary:
 
 
 def load_faults(rundir: RunDir) -> tuple[Fault, ...]:
-    """From `faults.json` if it is there, else from the journal."""
+    """From `faults.json` if it is there, else from the journal; none where that is gone too, which the seal tells."""
     saved = rundir.read_json(rundir.faults_json)
     if saved is not None:
         faults: tuple[Fault, ...] = _convert(saved, tuple[Fault, ...], rundir, "faults.json")
         return faults
-    return faults_of(read_journal(rundir.journal))
+    return faults_of(read_journal(rundir.journal)) if rundir.journal.exists() else ()
 
 
 def load_leaderships(rundir: RunDir) -> tuple[Leadership, ...]:

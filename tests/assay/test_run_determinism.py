@@ -28,7 +28,9 @@ def run_seed(seed: int) -> str:
     """The digest of every step of a short run, and of its journal's bytes."""
     with tempfile.TemporaryDirectory() as store:
         nemesis = NEMESES[seed % len(NEMESES)]
-        options = RunOptions("register", nemesis=nemesis, time_limit=6.0, seed=seed, store=Path(store))
+        options = RunOptions(
+            "register", nemesis=nemesis, time_limit=6.0, seed=seed, store=Path(store), keep_journal=True
+        )
         finished = carry_out(options, unjudged, Silent(), datetime(2026, 1, 1), print)
         journal = finished.outcome.rundir.journal.read_bytes()
         return f"{finished.trace}/{hashlib.blake2b(journal).hexdigest()}"

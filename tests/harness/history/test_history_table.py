@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -18,7 +19,7 @@ from harness.generators.simulate import simulate
 from harness.history.columns import SCHEMA, SCHEMA_VERSION, VERSION_KEY
 from harness.history.ops import Mop, Op, read, write
 from harness.history.summary import summarise_events, summarise_parquet
-from harness.history.table import pairs, to_table, write_parquet
+from harness.history.table import difference, pairs, to_table, write_batches, write_parquet
 from tests.support.few_seeds import few_examples
 
 
@@ -150,3 +151,37 @@ def test_pairing_holds_only_what_is_open() -> None:
     for _ in range(1000):
         next(rows)
     assert consumed <= 2002
+
+
+def other(table: pa.Table, name: str, row: int, value: object) -> pa.Table:
+    """The table with one value changed."""
+    column = table.column(name).to_pylist()
+    column[row] = value
+    return table.set_column(
+        table.column_names.index(name), SCHEMA.field(name), pa.array(column, SCHEMA.field(name).type)
+    )
+
+
+def test_a_table_is_compared_with_its_events_row_by_row(tmp_path: Path) -> None:
+    events = history(5, 60, 4)
+    table, path = to_table(events), tmp_path / "history.parquet"
+    mops = table.column("mops").to_pylist()
+    row = next(place for place, each in enumerate(mops) if each)
+    unread = [{**mop, "value": 7} if mop["f"] == "r" else mop for mop in mops[row]]
+    last = table.num_rows - 1
+    changed = {
+        None: table,
+        f"row {row} differs": other(table, "mops", row, unread),
+        f"row {last} differs": other(table, "complete_time", last, 1),
+        f"it ends before row {last}": table.slice(0, last),
+        f"row {table.num_rows} differs": pa.concat_tables([table, table.slice(last)]),
+    }
+    for words, each in changed.items():
+        for most in (5, 1000):
+            write_batches(each.to_batches(max_chunksize=most), path)
+            assert difference(events, path) == words
+    assert difference(events[:0], path) == "row 0 differs"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:2000] + bytes([whole[2000] ^ 4]) + whole[2001:])
+    with pytest.raises(UserError, match="damaged"):
+        difference(events, path)

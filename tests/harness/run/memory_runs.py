@@ -105,6 +105,8 @@ class Setup:
             fs=("read", "write", "cas"),
             requested_faults=("kill",),
             options={"seed": seed, "flaw": None},
+            models=("register", "stats"),
+            keep_journal=True,
         )
 
     def run(self, judge: Any = judge_values, progress: Silent | None = None, **changes: Any) -> RunOutcome:
