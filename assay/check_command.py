@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,15 @@ from rich.console import Console
 
 from assay.progress import working
 from assay.telling import Teller, anomaly_sentences
-from checkers.api import check
+from checkers.api import check, check_run
 from checkers.engines.session import SparkOptions, refuse_settings, setting_of
 from checkers.models import MODELS
 from checkers.options import CheckOptions
-from checkers.verdict import Validity, as_object, worst
+from checkers.verdict import Validity, Verdict, as_object, worst
 from harness.errors import HarnessError, UnwritableError, UserError
 from harness.history.address import Place, exists, place_of
 from harness.history.rundir import is_run, open_run
+from harness.history.saved import is_history_folder, is_parquet, open_saved
 
 EXIT_CODES: dict[Validity, int] = {True: 0, False: 1, "unknown": 2}
 EXIT_BAD_ARGUMENTS, EXIT_HARNESS = 254, 255
@@ -33,7 +34,7 @@ CONSISTENCY_MODELS = ("list-append", "rw-register", "isolation")
 
 @dataclass(frozen=True, slots=True)
 class CheckRequest:
-    """How the inputs are to be judged; `model` None means all that a run's workload asks for."""
+    """How the inputs are to be judged; `model` None means all that a run's workload, or a history itself, asks for."""
 
     model: str | None
     format: str
@@ -49,7 +50,7 @@ def check_and_report(
     An input that can't be judged costs only itself: the others are judged first; a finding of `invalid` outweighs it.
     """
     if request.model is None:
-        require_runs(paths)
+        require_models(paths)
     require_place(report)
     objects: list[dict[str, Any]] = []
     errors: list[UserError | HarnessError] = []
@@ -92,13 +93,36 @@ def draw(report: Path, objects: Sequence[dict[str, Any]], errors: Sequence[UserE
     return 0
 
 
-def require_runs(paths: Sequence[Place | str]) -> None:
-    """Raise UserError for a path that is no run directory: its history could be judged only by a named model."""
+def require_models(paths: Sequence[Place | str]) -> None:
+    """Raise UserError for a path that is neither a run nor a history that knows its models."""
     for place in map(place_of, paths):
         if not exists(place):
             raise UserError(f"There is no file or run directory {place}.")
-        if not isinstance(place, Path) or not is_run(place):
-            raise UserError(f"{place} is not the directory of a run; name what to check it for with --model.")
+        if not (isinstance(place, Path) and is_run(place)) and not _is_saved(place):
+            raise _without_model(place)
+
+
+def _is_saved(place: Place) -> bool:
+    return not isinstance(place, Path) or is_history_folder(place) or is_parquet(place)
+
+
+def _without_model(place: Place) -> UserError:
+    return UserError(
+        f"{place} is not the directory of a run, nor a history that says what it was made for; name what to check it "
+        "for with --model."
+    )
+
+
+def models_of(place: Place) -> tuple[str, ...]:
+    """The models that a saved history says it was made for; raises UserError where it says none, or one that is none
+    of ours: what a history names is looked up and nothing else."""
+    models = open_saved(place).manifest.purpose.models
+    if not models:
+        raise _without_model(place)
+    for model in models:
+        if model not in MODELS:
+            raise UserError(f"{place} was made for the model {model!r}, which there is not; name one with --model.")
+    return models
 
 
 def judged(named: Place | str, request: CheckRequest) -> dict[str, Any]:
@@ -110,8 +134,33 @@ def judged(named: Place | str, request: CheckRequest) -> dict[str, Any]:
         if request.model is not None:
             verdict = check(place, request.model, engine=request.engine, format=request.format, options=request.options)
             return whole_or_unknown(place, {"input": str(place), **as_object(verdict)})
-        assert isinstance(place, Path)  # `require_runs`
-        return judged_run(place, request)
+        if isinstance(place, Path) and is_run(place):
+            return judged_run(place, request)
+        return judged_by_its_own(place, request)
+
+
+def judged_by_its_own(place: Place, request: CheckRequest) -> dict[str, Any]:
+    """The verdict on a history by the models that it was made for."""
+    models = models_of(place)
+    require_consistency(request.options.consistency, models)
+    verdicts = check_run(place, models, engine=request.engine, format=request.format, options=request.options)
+    told = {name: as_object(verdict) for name, verdict in verdicts.items()}
+    checkers = {name: whole_or_unknown(place, {"input": str(place), **found}) for name, found in told.items()}
+    if len(checkers) == 1:
+        return next(iter(checkers.values()))
+    valid = worst([found["valid"] for found in checkers.values()])
+    return {"input": str(place), "valid": valid, **_together(verdicts, checkers), "checkers": checkers}
+
+
+def _together(verdicts: Mapping[str, Verdict], checkers: Mapping[str, Any]) -> dict[str, Any]:
+    """What several verdicts on one history say of it together."""
+    return {
+        "model": "+".join(verdicts),
+        "anomalies": {kind: found for checker in checkers.values() for kind, found in checker["anomalies"].items()},
+        "ops": max((verdict.ops for verdict in verdicts.values()), default=0),
+        "seconds": round(sum(verdict.seconds for verdict in verdicts.values()), 3),
+        "engine": next(iter(verdicts.values())).engine,
+    }
 
 
 def whole_or_unknown(path: Place, found: dict[str, Any]) -> dict[str, Any]:
@@ -161,16 +210,11 @@ def judged_run(path: Path, request: CheckRequest) -> dict[str, Any]:
     concluded = conclude_run(rundir, {name: as_object(verdict) for name, verdict in verdicts.items()})
     checkers = dict(concluded.checkers)
     history = worst([verdict.valid for verdict in verdicts.values()])
-    anomalies = {kind: found for checker in checkers.values() for kind, found in checker["anomalies"].items()}
     return {
         "input": str(path),
         "valid": concluded.valid,
         "history": history,
-        "model": "+".join(verdicts),
-        "anomalies": anomalies,
-        "ops": max((verdict.ops for verdict in verdicts.values()), default=0),
-        "seconds": round(sum(verdict.seconds for verdict in verdicts.values()), 3),
-        "engine": next(iter(verdicts.values())).engine,
+        **_together(verdicts, checkers),
         "overall": concluded.overall,
         "why": concluded.why,
         "reasons": list(concluded.reasons),

@@ -148,7 +148,10 @@ def run(
 @app.command()
 def check(
     paths: Annotated[list[str] | None, typer.Argument(help="Run directories or history files.")] = None,
-    model: Annotated[str | None, typer.Option(help="What to check a file for; see `assay list models`.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="What to check for (`assay list models`); what it was made for if a run or history says so."),
+    ] = None,
     format: Annotated[str, typer.Option(help="The files' format; auto detects it.")] = "auto",
     engine: Annotated[str, typer.Option(help="auto, local or spark.")] = "auto",
     failed_cas: Annotated[
@@ -293,12 +296,15 @@ def report(
     to: Annotated[Path | None, typer.Option(help="The file to write, instead of the run's report.html.")] = None,
     debug: Debug = False,
 ) -> int:
-    """Build the report of a saved run again."""
+    """Build the report of a saved run again; 2 if its files are not those of one whole run."""
     state_debug(debug)
     from assay.judging import rebuild_report
 
-    typer.echo(rebuild_report(run_directory, to))
-    return EXIT_VALID
+    path, unfit = rebuild_report(run_directory, to)
+    typer.echo(path)
+    if unfit:
+        complain(f"the saved files are not those of one whole run: {'; '.join(unfit)}.")
+    return EXIT_UNKNOWN if unfit else EXIT_VALID
 
 
 cluster_app = typer.Typer(no_args_is_help=True, help="A cluster in containers: start it, look at it, call it.")

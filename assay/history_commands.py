@@ -22,7 +22,7 @@ from checkers.source import Source
 from harness.atomic_write import scratch_folder
 from harness.errors import NoScratchError, UnwritableError, UserError
 from harness.history.address import Place, exists, one_line, place_of
-from harness.history.columns import SCHEMA
+from harness.history.columns import NO_PURPOSE, SCHEMA
 from harness.history.parts import PART_ROWS, write_history
 from harness.history.rundir import is_run, open_run
 
@@ -146,7 +146,9 @@ def import_history(path: Place | str, to: Place | str, format: str, part_rows: i
     with working(f"importing {place_of(path)}"):
         source = open_source(place_of(path), format)
         _require_said(source)
-        rows = write_history(_read(source), place, part_rows=part_rows, dictionary=_dictionary(source))
+        purpose = NO_PURPOSE if source.saved is None else source.saved.manifest.purpose
+        dictionary = _dictionary(source)
+        rows = write_history(_read(source), place, part_rows=part_rows, dictionary=dictionary, purpose=purpose)
     yield f"{place}: {rows} operations"
     if source.note:
         yield f"  {source.note}"

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from checkers.api import check_run
+from checkers.importers.detect import open_source
 from checkers.options import CheckOptions
 from checkers.verdict import Verdict, as_object
 from harness.errors import UnwritableError, UserError
-from harness.history.rundir import RunDir
+from harness.history.rundir import RunDir, open_run
 from harness.verdict.facts import read_record
+from harness.verdict.run_seal import broken_seal, is_verdict_of
 from nemesis.registry import NEMESES
 from workloads.registry import workload
 
@@ -38,17 +40,33 @@ def report_of(rundir: RunDir) -> Path | None:
         return None
 
 
-def rebuild_report(run_directory: Path, to: Path | None) -> str:
-    """Build the report of a saved run again, in the run or where it is told, and return its path; raises UserError, or
-    UnwritableError that says how to have it elsewhere."""
+def rebuild_report(run_directory: Path, to: Path | None) -> tuple[Path, tuple[str, ...]]:
+    """Build the report of a saved run again, in the run or where it is told; its path, and in sentences why the run's
+    files are not those of one whole run. Raises UserError, or UnwritableError that says how to have it elsewhere."""
     from results.report import build_report
 
     if to is not None and not to.parent.is_dir():
         raise UserError(f"There is no directory {to.parent} for the report {to.name}.")
     try:
-        return str(build_report(run_directory, colors(), to))
+        return build_report(run_directory, colors(), to), unfit(open_run(run_directory))
     except UnwritableError as error:
         raise UnwritableError(f"{str(error).rstrip('.')}; name another file with --to.") from error
+
+
+def unfit(rundir: RunDir) -> tuple[str, ...]:
+    """Why the saved files are not those of one run: the seals of the run, of its verdict and of its history. Of one
+    that was killed before it was sealed only the history is asked for."""
+    found: list[str] = []
+    try:
+        sealed = any(path.exists() for path in (rundir.seal_json, rundir.outcome_json, rundir.verdict_json))
+        found += broken_seal(rundir) if sealed else ()
+        verdict = rundir.read_json(rundir.verdict_json)
+        if sealed and not (isinstance(verdict, dict) and is_verdict_of(rundir, verdict)):
+            found.append("verdict.json is not what was said of these files")
+        open_source(rundir.path)
+    except UserError as error:
+        found.append(str(error).rstrip("."))
+    return tuple(found)
 
 
 def colors() -> Mapping[str, str]:

@@ -31,7 +31,7 @@ from checkers.made.transactions import TxnShape, txn_batches
 from checkers.source import Source
 from harness.errors import UserError
 from harness.history.address import Place
-from harness.history.columns import SCHEMA
+from harness.history.columns import SCHEMA, Purpose
 from harness.history.ops import Mop, Op
 from harness.history.parts import PART_ROWS, write_history
 from harness.history.table import batches as batches_of
@@ -284,7 +284,10 @@ def write_made(wanted: MadeHistory, place: Place, part_rows: int = PART_ROWS) ->
     """
     texts: dict[str, int] = {}
     batches = made_batches(wanted, texts)
-    return write_history(batches, place, part_rows=part_rows, dictionary=lambda: msgspec.json.encode(list(texts)))
+    purpose = Purpose(models=(wanted.model,))
+    return write_history(
+        batches, place, part_rows=part_rows, dictionary=lambda: msgspec.json.encode(list(texts)), purpose=purpose
+    )
 
 
 def made_batches(wanted: MadeHistory, texts: dict[str, int]) -> Iterator[pa.RecordBatch]:

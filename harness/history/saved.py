@@ -310,6 +310,15 @@ def _require_sealed(path: Path) -> None:
         raise UserError(f"{path} can't be read: {error.strerror}.") from error
 
 
+def is_parquet(path: Path) -> bool:
+    """Whether a path is a file that begins as Parquet does."""
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == b"PAR1"
+    except OSError:
+        return False
+
+
 def is_history_folder(place: Place) -> bool:
     """Whether a place is a folder with the manifest of a history."""
     return is_folder(place) and MANIFEST in names_in(place)
