@@ -173,6 +173,9 @@ def check(
     manifest: Annotated[
         Path | None, typer.Option(help="Judge a table (TSV) of file, format, model, valid and compare the verdicts.")
     ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Judge all runs of a store anew, in one table: word then, word now.")
+    ] = False,
     spark_master: Annotated[
         str | None, typer.Option(help="Where Spark judges: local[*], spark://HOST:PORT, yarn, k8s://URL.")
     ] = None,
@@ -190,6 +193,13 @@ def check(
 
     one_kind_of_input(paths or [], manifest, model, format, report)
     spark = spark_options(engine, spark_master, spark_conf or [], spark_archive)
+    if again:
+        from assay.again import check_again, refuse_beside
+
+        others = {"--model": model, "--manifest": manifest, "--report": report, "-o": setting}
+        others |= {"--consistency": consistency, "--format": format != "auto", "--failed-cas": failed_cas != "auto"}
+        refuse_beside(others)
+        return check_again(paths or [], engine, check_options("auto", None, debug, spark=spark), json_output)
     options = check_options(failed_cas, consistency, debug, model, setting or [], spark)
     if manifest is not None:
         from assay.manifest import ManifestRequest, check_manifest

@@ -287,7 +287,7 @@ def run_simulated(
         trace = world.trace_digest()
         if outcome.rundir.verdict_json.exists():
             with suppress(HarnessError):  # the verdict stays saved without it
-                write_verdict(rundir, outcome.verdict, trace)
+                write_verdict(rundir, outcome.verdict, outcome.account, trace)
         return Finished(outcome, trace)
 
 

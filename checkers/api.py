@@ -7,23 +7,25 @@ import os
 import shutil
 import time
 import traceback
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Final
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, TypeAlias
 
 import msgspec
+import pyarrow as pa
 
 from checkers.engines.api import Engine, any_succeeded
 from checkers.engines.local import LocalEngine
 from checkers.engines.session import SparkOptions, worker_fault
-from checkers.engines.spark import SparkEngine
+from checkers.engines.spark import SparkEngine, mapped
 from checkers.explain.conclude import readable
 from checkers.importers.detect import open_source
 from checkers.models import MODELS, ModelInfo
 from checkers.options import CheckOptions
 from checkers.source import Source
-from checkers.verdict import NOTHING_SUCCEEDED, Undecided, Verdict
-from harness.errors import UserError
+from checkers.verdict import NOTHING_SUCCEEDED, Undecided, Verdict, as_object
+from harness.errors import HarnessError, UserError
 from harness.history.address import Place
 
 _TRANSACTIONS: Final = ("list-append", "rw-register")
@@ -61,6 +63,67 @@ def check_run(
         return {model: judge_source(source, model, chosen, options) for model in models}
     finally:
         chosen.close()
+
+
+Runs: TypeAlias = Sequence[tuple[Path, tuple[str, ...]]]
+"""Runs, or histories, each with the models to judge it by."""
+
+
+class Judged(msgspec.Struct, frozen=True):
+    """What came of one run: its verdicts as JSON has them, by model, or in a sentence why there are none; `bug` says
+    that this is a fault of ours."""
+
+    checkers: dict[str, Any] = {}
+    error: str | None = None
+    bug: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunsJudge:
+    """Picklable: judges runs by their numbers, each by itself and in one process."""
+
+    runs: Runs
+    options: CheckOptions
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in (number for batch in batches for number in batch.column(0).to_pylist()):
+            data = msgspec.json.encode(self.judged(number))
+            yield pa.record_batch({"run": pa.array([number], pa.int32()), "data": pa.array([data], pa.binary())})
+
+    def judged(self, number: int) -> Judged:
+        """What came of one of them; raises nothing."""
+        run, models = self.runs[number]
+        try:
+            verdicts = check_run(run, models, engine="local", options=self.options)
+        except (UserError, HarnessError) as error:
+            return Judged(error=str(error))
+        except Exception as error:  # noqa: BLE001 - a bug of ours must not hide what is found in another run
+            return Judged(error=f"a bug of the harness: {type(error).__name__}: {error}", bug=True)
+        return Judged({name: as_object(verdict) for name, verdict in verdicts.items()})
+
+
+def check_each(runs: Runs, engine: str, options: CheckOptions) -> Iterator[Judged]:
+    """Judge many runs, each by its models, in order: a task each on Spark where a master is named, else one after the
+    other by this process. Raises UserError for an unknown engine, or a Spark that refuses."""
+    if engine not in ENGINES:
+        raise UserError(f"There is no engine {engine!r}; the engines are {', '.join(ENGINES)}.")
+    if engine == "local" or not (engine == "spark" or options.spark.names_a_master):
+        judge = RunsJudge(tuple(runs), options)
+        yield from map(judge.judged, range(len(runs)))
+        return
+    spark = SparkEngine(options.spark)
+    try:
+        yield from check_by_tasks(spark, runs, options)
+    finally:
+        spark.close()
+
+
+def check_by_tasks(spark: SparkEngine, runs: Runs, options: CheckOptions) -> Iterator[Judged]:
+    """What came of each run, in order, judged by a task each; see `check_each`."""
+    stage = RunsJudge(tuple(runs), replace(options, cores=1, spark=SparkOptions()))
+    rows = spark.collected(mapped(spark.numbers(len(runs), len(runs)), stage, "run int, data binary"))
+    for row in sorted(rows, key=lambda row: row["run"]):
+        yield msgspec.json.decode(bytes(row["data"]), type=Judged)
 
 
 def judge_source(source: Source, model: str, engine: Engine, options: CheckOptions | None = None) -> Verdict:

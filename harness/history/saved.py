@@ -125,6 +125,8 @@ def decode_manifest(data: bytes, place: Place) -> Manifest:
     names = [part.file for part in manifest.parts]
     if len(set(names)) < len(names) or not names:
         raise UserError(f"{place} has a manifest that names no parts, or one of them twice.")
+    if outside := [name for name in names if name != Path(name).name]:
+        raise UserError(f"{place} has a manifest that names {outside[0]!r}, which is no file beside it.")
     for before, after in pairwise(part for part in manifest.parts if part.rows):
         if after.first <= before.last:
             raise UserError(f"{place} has a manifest whose parts are not in order: {after.file} begins too early.")

@@ -271,7 +271,7 @@ class RunStages:
             raise HarnessError("a run has no verdict before it was judged")
         aftermath = tuple(failure for failure in self.failures.failures() if failure.stage in AFTERMATH)
         verdict = self._verdict = msgspec.structs.replace(verdict, aftermath=aftermath)
-        self._attempt("save", lambda: write_verdict(self._rundir, verdict))
+        self._attempt("save", lambda: write_verdict(self._rundir, verdict, self.account()))
         return verdict
 
     def account(self) -> RunAccount:

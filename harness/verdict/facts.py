@@ -247,9 +247,11 @@ def conclude_run(rundir: RunDir, checkers: Mapping[str, Any], outcome: OutcomeRe
     return conclude(load_facts(rundir, outcome), checkers)
 
 
-def write_verdict(rundir: RunDir, verdict: RunVerdict, trace: str | None = None) -> None:
-    """Write `verdict.json` with its seal; `trace` is the digest of a simulation that is over. Raises HarnessError."""
-    saved = {**saved_form(verdict), "trace": trace}
+def write_verdict(rundir: RunDir, verdict: RunVerdict, account: RunAccount, trace: str | None = None) -> None:
+    """Write `verdict.json` with its seal, and with the version of the judge, which is the one that made the run;
+    `trace` is the digest of a simulation that is over. Raises HarnessError."""
+    judge = {"version": account.version, "commit": account.commit, "changed": account.changed}
+    saved = {**saved_form(verdict), "trace": trace, "judge": judge}
     rundir.write_json(rundir.verdict_json, sealed_verdict(rundir, saved))
 
 

@@ -58,6 +58,7 @@ def says_what_it_is(run: RunDir, printed: dict[str, Any]) -> None:
     assert datetime.fromisoformat(account["started"]).utcoffset() == timedelta(0) and account["duration_s"] > 5
     saved_too = ("overall", "why", "safety", "adequacy", "liveness", "harness", "trace")
     assert {name: printed[name] for name in saved_too} == {name: verdict[name] for name in saved_too}
+    assert verdict["judge"] == {name: account[name] for name in ("version", "commit", "changed")}
     assert is_verdict_of(run, verdict) and not broken_seal(run)
     assert printed["report"] == str(run.report_html)
 

@@ -1,0 +1,27 @@
+"""Many runs judged by a task each are judged as by this process, one after the other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from checkers.api import check_by_tasks, check_each
+from checkers.engines.spark import SparkEngine
+from checkers.options import CheckOptions
+
+RUNS: Final = Path(__file__).parents[2] / "data" / "runs"
+
+
+def test_runs_are_judged_by_tasks_as_in_process(spark: SparkEngine, tmp_path: Path) -> None:
+    asked = [(RUNS / name, ("register", "stats")) for name in ("invalid", "containers")]
+    asked[1:1] = [(tmp_path, ("register",)), (RUNS / "valid", ("nothing",))]
+    here, there = list(check_each(asked, "local", CheckOptions())), list(check_by_tasks(spark, asked, CheckOptions()))
+    for one, other in zip(here, there, strict=True):
+        assert (one.error, one.bug) == (other.error, other.bug)
+        for name, found in one.checkers.items():
+            assert {**found, "seconds": 0} == {**other.checkers[name], "seconds": 0}
+    assert [each.checkers["register"]["valid"] for each in there if each.checkers] == [False, True]
+    assert [each.error for each in there if each.error] == [
+        f"{tmp_path} is a directory but not a run of assay: it has no run.json.",
+        here[2].error,
+    ]
