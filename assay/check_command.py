@@ -13,13 +13,15 @@ from rich.console import Console
 
 from assay.progress import working
 from assay.telling import Teller, anomaly_sentences
-from checkers.api import check, check_run
+from checkers.api import check, check_run, check_source, require_models_known
 from checkers.engines.session import SparkOptions, refuse_settings, setting_of
+from checkers.importers.whole_groups import open_what_is_whole
 from checkers.models import MODELS
 from checkers.options import CheckOptions
 from checkers.verdict import Validity, Verdict, as_object, worst
 from harness.errors import HarnessError, UnwritableError, UserError
 from harness.history.address import Place, exists, place_of
+from harness.history.columns import Purpose
 from harness.history.rundir import is_run, open_run
 from harness.history.saved import is_history_folder, is_parquet, open_saved
 
@@ -34,12 +36,14 @@ CONSISTENCY_MODELS = ("list-append", "rw-register", "isolation")
 
 @dataclass(frozen=True, slots=True)
 class CheckRequest:
-    """How the inputs are to be judged; `model` None means all that a run's workload, or a history itself, asks for."""
+    """How the inputs are to be judged; `model` None means all that a run's workload, or a history itself, asks for.
+    With `what_is_whole` it is the tables of runs and saved histories that are judged, as far as they are whole."""
 
     model: str | None
     format: str
     engine: str
     options: CheckOptions
+    what_is_whole: bool = False
 
 
 def check_and_report(
@@ -113,10 +117,10 @@ def _without_model(place: Place) -> UserError:
     )
 
 
-def models_of(place: Place) -> tuple[str, ...]:
+def models_of(place: Place, purpose: Purpose) -> tuple[str, ...]:
     """The models that a saved history says it was made for; raises UserError where it says none, or one that is none
     of ours: what a history names is looked up and nothing else."""
-    models = open_saved(place).manifest.purpose.models
+    models = purpose.models
     if not models:
         raise _without_model(place)
     for model in models:
@@ -131,6 +135,8 @@ def judged(named: Place | str, request: CheckRequest) -> dict[str, Any]:
     if not exists(place):
         raise UserError(f"There is no file or run directory {place}.")
     with working(f"checking {place}"):
+        if request.what_is_whole and (found := judged_as_far_as_whole(place, request)) is not None:
+            return found
         if request.model is not None:
             verdict = check(place, request.model, engine=request.engine, format=request.format, options=request.options)
             return whole_or_unknown(place, {"input": str(place), **as_object(verdict)})
@@ -141,9 +147,29 @@ def judged(named: Place | str, request: CheckRequest) -> dict[str, Any]:
 
 def judged_by_its_own(place: Place, request: CheckRequest) -> dict[str, Any]:
     """The verdict on a history by the models that it was made for."""
-    models = models_of(place)
+    models = models_of(place, open_saved(place).manifest.purpose)
     require_consistency(request.options.consistency, models)
     verdicts = check_run(place, models, engine=request.engine, format=request.format, options=request.options)
+    return _of_history(place, verdicts)
+
+
+def judged_as_far_as_whole(place: Place, request: CheckRequest) -> dict[str, Any] | None:
+    """The verdict on what is whole of a damaged table, `unknown` at best; a run's is judged by itself. None of one that
+    is not damaged, and is judged as ever."""
+    if isinstance(place, Path) and is_run(place):
+        place = open_run(place).history_parquet
+    if not isinstance(place, Path) or not _is_saved(place) or request.format not in ("auto", "parquet"):
+        raise UserError(f"{place} is no saved history at a path; --what-is-whole is for these.")
+    if (found := open_what_is_whole(place)) is None:
+        return None
+    source, purpose = found
+    models = models_of(place, purpose) if request.model is None else (request.model,)
+    require_models_known(models)
+    return _of_history(place, check_source(source, models, engine=request.engine, options=request.options))
+
+
+def _of_history(place: Place, verdicts: Mapping[str, Verdict]) -> dict[str, Any]:
+    """Verdicts on one history as one object."""
     told = {name: as_object(verdict) for name, verdict in verdicts.items()}
     checkers = {name: whole_or_unknown(place, {"input": str(place), **found}) for name, found in told.items()}
     if len(checkers) == 1:

@@ -173,6 +173,9 @@ def check(
     manifest: Annotated[
         Path | None, typer.Option(help="Judge a table (TSV) of file, format, model, valid and compare the verdicts.")
     ] = None,
+    what_is_whole: Annotated[
+        bool, typer.Option("--what-is-whole", help="Judge what is whole of a damaged table: unknown at best.")
+    ] = False,
     again: Annotated[
         bool, typer.Option("--again", help="Judge all runs of a store anew, in one table: word then, word now.")
     ] = False,
@@ -197,6 +200,7 @@ def check(
         from assay.again import check_again, refuse_beside
 
         others = {"--model": model, "--manifest": manifest, "--report": report, "-o": setting}
+        others |= {"--what-is-whole": what_is_whole}
         others |= {"--consistency": consistency, "--format": format != "auto", "--failed-cas": failed_cas != "auto"}
         refuse_beside(others)
         return check_again(paths or [], engine, check_options("auto", None, debug, spark=spark), json_output)
@@ -205,7 +209,7 @@ def check(
         from assay.manifest import ManifestRequest, check_manifest
 
         return check_manifest(ManifestRequest(manifest, engine, options), json_output)
-    request = CheckRequest(model, format, engine, options)
+    request = CheckRequest(model, format, engine, options, what_is_whole)
     return check_and_report(paths or [], request, json_output=json_output, report=report)
 
 

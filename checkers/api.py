@@ -52,10 +52,21 @@ def check_run(
     options: CheckOptions | None = None,
 ) -> dict[str, Verdict]:
     """Judge one history by several models, reading and validating it once; see `check`."""
+    require_models_known(models)
+    return check_source(open_source(path, format, verify=False), models, engine=engine, options=options)
+
+
+def require_models_known(models: Sequence[str]) -> None:
+    """Raise UserError for a name that is none of a model."""
     for model in models:
         if model not in MODELS:
             raise UserError(f"There is no model {model!r}; the models are {', '.join(MODELS)}.")
-    source = open_source(path, format, verify=False)
+
+
+def check_source(
+    source: Source, models: Sequence[str], *, engine: str = "auto", options: CheckOptions | None = None
+) -> dict[str, Verdict]:
+    """Judge an opened history, in which nobody may have looked yet, by several models; see `check`."""
     options = options or CheckOptions()
     chosen = choose_engine(engine, source, options.spark, options.cores)
     try:

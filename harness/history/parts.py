@@ -215,13 +215,24 @@ class _PartsWriter:
         self._states.update(states)
         _, mops, values = breadth_of_file(footer)
         span = (told.first, told.last, told.highest)
-        return Part(path.name, told.rows, footer.num_row_groups, *span, seal(path), mops, values)
+        return Part(path.name, told.rows, footer.num_row_groups, *span, seal(path, _ranges(footer)), mops, values)
 
     def manifest(self, parts: list[Part]) -> Manifest:
         """The manifest of the parts that were written."""
         varies = tuple(name for name in ADDRESS_COLUMNS if name in self._varies)
         states = tuple(sorted(self._states))
         return Manifest(tuple(parts), self._told_dictionary(), varies, states, purpose=self._purpose)
+
+
+def _ranges(footer: Any) -> list[tuple[int, int]]:
+    """Where the bytes of each row group begin and end."""
+    found = []
+    for group in map(footer.row_group, range(footer.num_row_groups)):
+        chunks = [group.column(place) for place in range(group.num_columns)]
+        begins = [chunk.dictionary_page_offset or chunk.data_page_offset for chunk in chunks]
+        ends = [begin + chunk.total_compressed_size for begin, chunk in zip(begins, chunks, strict=True)]
+        found.append((min(begins), max(ends)))
+    return found
 
 
 class _Told:

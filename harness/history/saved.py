@@ -304,6 +304,13 @@ def open_saved(place: Place) -> HistoryReader:
     return reader
 
 
+def open_unsealed(path: Path) -> HistoryReader:
+    """The reader of a file whose seal is broken, and whose footer is known to be whole."""
+    reader = HistoryReader(path, _stamp(path))
+    _ = reader.manifest
+    return reader
+
+
 def _require_sealed(path: Path) -> None:
     """A damaged footer can stop a reader of Parquet altogether, so a file is looked at before it is opened."""
     try:

@@ -2,12 +2,15 @@
 
 Pages can carry checksums of their own, but their headers and the file's footer have none, and a damaged footer can
 stop a reader of Parquet altogether. Readers find footer and pages by their positions, so they never look at the seal.
+Before it stand the checksums of each row group and of the footer, and one of these: of a damaged file they tell what is
+whole.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +22,11 @@ KEY = b"assay.history.sealed"
 _MAGIC = b"ASSAYCRC"
 _SEAL = struct.Struct("<8sI")
 _TAIL = struct.Struct("<I4s")
+_GROUP = struct.Struct("<QQI")
+"""Where the bytes of a row group begin and end, and their checksum."""
+_GROUPS_MAGIC = b"ASSAYGRP"
+_GROUPS = struct.Struct("<8sIII")
+"""Behind the row groups: how many they are, the checksum of the footer, and that of all this before it."""
 _CHUNK = 1 << 22
 
 
@@ -94,16 +102,45 @@ def _footer(file: Any) -> tuple[int, int]:
     return (size - _TAIL.size - length if magic == b"PAR1" else -1), size
 
 
-def seal(path: Path) -> Seal:
-    """Put the seal into a Parquet file that was just written; OSError if it can't be written."""
+def seal(path: Path, groups: Sequence[tuple[int, int]] = ()) -> Seal:
+    """Put the seal into a Parquet file that was just written, with where its row groups begin and end; OSError if it
+    can't be written."""
     with path.open("r+b") as file:
-        begin, size = _footer(file)
-        checksum = _checksum(file, begin, size, _checksum(file, 0, begin))
+        begin, _ = _footer(file)
         file.seek(begin)
         footer = file.read()
+        sums = _sums_of_groups(file, groups, zlib.crc32(footer))
+        checksum = zlib.crc32(footer, zlib.crc32(sums, _checksum(file, 0, begin)))
         file.seek(begin)
-        file.write(_SEAL.pack(_MAGIC, checksum) + footer)
-    return Seal(begin, size + _SEAL.size, checksum, zlib.crc32(footer))
+        file.write(sums + _SEAL.pack(_MAGIC, checksum) + footer)
+        at = begin + len(sums)
+    return Seal(at, at + _SEAL.size + len(footer), checksum, zlib.crc32(footer))
+
+
+def _sums_of_groups(file: Any, groups: Sequence[tuple[int, int]], footer: int) -> bytes:
+    told = b"".join(_GROUP.pack(begin, end, _checksum(file, begin, end)) for begin, end in groups)
+    head = struct.pack("<II", len(groups), footer)
+    return told + _GROUPS.pack(_GROUPS_MAGIC, len(groups), footer, zlib.crc32(head, zlib.crc32(told)))
+
+
+def whole_groups(file: Any, known: Seal | None = None) -> list[bool] | None:
+    """Of each row group of an open file, damaged maybe, whether it is whole; None where that can't be told or nothing
+    be found, for the file's end is damaged or not what is `known`. OSError if it can't be read."""
+    found = read_seal(file)
+    if found is None or (known is not None and found[:3] != known[:3]):
+        return None
+    told_at = found.at - _GROUPS.size
+    file.seek(max(told_at, 0))
+    magic, count, footer, checksum = _GROUPS.unpack(file.read(_GROUPS.size))
+    begin = told_at - count * _GROUP.size
+    if magic != _GROUPS_MAGIC or begin < 0:
+        return None
+    file.seek(begin)
+    told = file.read(count * _GROUP.size)
+    head = struct.pack("<II", count, footer)
+    if zlib.crc32(head, zlib.crc32(told)) != checksum or not footer_is_whole(file, found._replace(footer=footer)):
+        return None
+    return [_checksum(file, begin, end) == crc for begin, end, crc in _GROUP.iter_unpack(told)]
 
 
 def footer_is_whole(file: Any, seal: Seal) -> bool:
