@@ -209,6 +209,8 @@ def _undecided(verdict: Verdict, reason: str) -> Verdict:
 
 def _finished(verdict: Verdict, source: Source, engine: Engine, options: CheckOptions, seconds: float) -> Verdict:
     """The verdict as it is told: `valid` takes a whole history in which something happened."""
+    if source.cut_short is not None:
+        verdict = _of_a_beginning(verdict, source.cut_short)
     if options.explain < 1:
         verdict = msgspec.structs.replace(verdict, anomalies={})
     if verdict.valid is True and (reason := says_nothing(source, engine)):
@@ -216,6 +218,17 @@ def _finished(verdict: Verdict, source: Source, engine: Engine, options: CheckOp
     note = source.cut_short or source.note
     details = verdict.details if note is None else verdict.details | {"note": note}
     return msgspec.structs.replace(readable(verdict, source), seconds=seconds, details=details)
+
+
+def _of_a_beginning(verdict: Verdict, cut_short: str) -> Verdict:
+    """The verdict on a history that was cut short: what it never showed may stand in what was cut off."""
+    never = MODELS[verdict.model].at_the_end
+    kept = {name: count for name, count in verdict.counts.items() if name not in never}
+    if len(kept) == len(verdict.counts):
+        return verdict
+    told = {name: found for name, found in verdict.anomalies.items() if name in kept}
+    verdict = msgspec.structs.replace(verdict, counts=kept, anomalies=told)
+    return verdict if kept else _undecided(verdict, cut_short)
 
 
 def says_nothing(source: Source, engine: Engine) -> str | None:

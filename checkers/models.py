@@ -21,13 +21,15 @@ if TYPE_CHECKING:
 class ModelInfo:
     """A way to judge a history: its name, what it says in a line, the function that does it (`module:function`, in this
     package), and which `CheckOptions.settings` it knows. A `shared` function judges by several models and gets the name
-    of the one."""
+    of the one. Anomalies `at_the_end` are of what was never seen: of a history that was cut short they refute nothing.
+    """
 
     name: str
     summary: str
     function: str
     settings: tuple[str, ...] = ()
     shared: bool = False
+    at_the_end: tuple[str, ...] = ()
 
     @property
     def judge(self) -> Judge:
@@ -98,12 +100,18 @@ MODELS: Final[dict[str, ModelInfo]] = {
             "jepsen.bank:judge_bank",
             ("total", "accounts", "negative-balances"),
         ),
-        ModelInfo("set", "the final read holds all acknowledged elements and no others", "jepsen.sets:judge_set"),
+        ModelInfo(
+            "set",
+            "the final read holds all acknowledged elements and no others",
+            "jepsen.sets:judge_set",
+            at_the_end=("lost",),
+        ),
         ModelInfo(
             "set-full",
             "no element that was seen or acknowledged is lost",
             "jepsen.set_full:judge_set_full",
             ("linearizable",),
+            at_the_end=("lost",),
         ),
         ModelInfo(
             "counter",
@@ -111,9 +119,19 @@ MODELS: Final[dict[str, ModelInfo]] = {
             "jepsen.counter:judge_counter",
             ("initial",),
         ),
-        ModelInfo("queue", "all that goes in comes out, once, and nothing else", "jepsen.queues:judge_queue", (), True),
         ModelInfo(
-            "total-queue", "the same by Jepsen's measure: duplicates are fine", "jepsen.queues:judge_queue", (), True
+            "queue",
+            "all that goes in comes out, once, and nothing else",
+            "jepsen.queues:judge_queue",
+            shared=True,
+            at_the_end=("lost",),
+        ),
+        ModelInfo(
+            "total-queue",
+            "the same by Jepsen's measure: duplicates are fine",
+            "jepsen.queues:judge_queue",
+            shared=True,
+            at_the_end=("lost",),
         ),
         ModelInfo(
             "long-fork",

@@ -50,9 +50,12 @@ def pages_of(path: Path, group: int) -> int:
     return int(pq.read_metadata(path).row_group(group).column(3).data_page_offset)
 
 
-@pytest.mark.parametrize("model", ["register", "list-append", "lin-queue", "set-full", "sessions", "snapshot-reads"])
+@pytest.mark.parametrize(
+    "model", ["register", "list-append", "lin-queue", "set", "set-full", "total-queue", "sessions", "snapshot-reads"]
+)
 def test_a_valid_history_that_is_damaged_is_unknown_wherever_that_is(model: str, tmp_path: Path) -> None:
-    """What completes behind the last whole group shows what was written there, and has to count for nothing."""
+    """What completes behind the last whole group shows what was written there, and has to count for nothing; and what
+    was added and is not seen by then is not lost."""
     path = made(model, tmp_path / "history.parquet")
     footer, whole = pq.read_metadata(path), path.read_bytes()
     assert footer.num_row_groups >= 5 and open_what_is_whole(path) is None and check(path, model).valid is True
