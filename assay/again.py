@@ -37,7 +37,7 @@ class Word(msgspec.Struct, frozen=True):
     sealed: bool = True
 
 
-class Row(msgspec.Struct, frozen=True):
+class RunAgain(msgspec.Struct, frozen=True):
     """A run: the word then (None where no verdict was saved) and now (None where it can't be judged, and `error` says
     why), and what changed, in a few words each."""
 
@@ -100,7 +100,7 @@ def _is_there(path: Path) -> bool:
         return True
 
 
-def judged_again(runs: Sequence[Path], engine: str, options: CheckOptions) -> Iterator[Row]:
+def judged_again(runs: Sequence[Path], engine: str, options: CheckOptions) -> Iterator[RunAgain]:
     """The row of each run, in order; what is wrong with one is told of it and costs no other."""
     asked: list[tuple[Path, tuple[str, ...]]] = []
     errors: dict[Path, Judged] = {}
@@ -114,22 +114,22 @@ def judged_again(runs: Sequence[Path], engine: str, options: CheckOptions) -> It
         yield _row(run, errors[run] if run in errors else next(found))
 
 
-def _row(run: Path, judged: Judged) -> Row:
+def _row(run: Path, judged: Judged) -> RunAgain:
     rundir, then, unread = RunDir(run), None, list[str]()
     try:
         then = word_then(rundir)
     except (UserError, OSError) as error:
         unread.append(str(error))
     if judged.error is not None:
-        return Row(str(run), then, error=judged.error, bug=judged.bug)
+        return RunAgain(str(run), then, error=judged.error, bug=judged.bug)
     try:
         verdict = conclude_run(rundir, judged.checkers)
     except (UserError, OSError) as error:
-        return Row(str(run), then, error=str(error))
+        return RunAgain(str(run), then, error=str(error))
     except Exception as error:  # noqa: BLE001 - a bug of ours must not hide what is found in another run
-        return Row(str(run), then, error=f"a bug of the harness: {type(error).__name__}: {error}", bug=True)
+        return RunAgain(str(run), then, error=f"a bug of the harness: {type(error).__name__}: {error}", bug=True)
     now = Word(verdict.overall, verdict.why, _counts(verdict.checkers), version("assay"))
-    return Row(str(run), then, now, (*unread, *changes(then, now)), verdict.reasons)
+    return RunAgain(str(run), then, now, (*unread, *changes(then, now)), verdict.reasons)
 
 
 def word_then(rundir: RunDir) -> Word | None:
@@ -177,26 +177,26 @@ def changes(then: Word | None, now: Word) -> Iterator[str]:
             yield f"{name}: {was} then, {is_now} now"
 
 
-def exit_code(rows: Iterable[Row]) -> int:
+def exit_code(rows: Iterable[RunAgain]) -> int:
     """By the table of `checking.md`: what was refuted, a bug of ours, a run that can't be read, what is unknown."""
     codes = {_code_of(row) for row in rows}
     return next(code for code in (1, EXIT_HARNESS, EXIT_BAD_ARGUMENTS, 2, 0) if code in codes)
 
 
-def _code_of(row: Row) -> int:
+def _code_of(row: RunAgain) -> int:
     if row.now is None:
         return EXIT_HARNESS if row.bug else EXIT_BAD_ARGUMENTS
     return EXIT_CODES[row.now.overall]
 
 
-def as_object(stores: Sequence[str], rows: Sequence[Row]) -> dict[str, Any]:
+def as_object(stores: Sequence[str], rows: Sequence[RunAgain]) -> dict[str, Any]:
     """What `--json` prints: how many there are of each, and every run's row."""
     words = Counter(row.now.overall if row.now else "unreadable" for row in rows)
     changed = sum(bool(row.changed) for row in rows)
     return {"stores": list(stores), **words, "changed": changed, "runs": [msgspec.to_builtins(row) for row in rows]}
 
 
-def in_words(rows: Sequence[Row]) -> Iterator[str]:
+def in_words(rows: Sequence[RunAgain]) -> Iterator[str]:
     """The table, a run a line, and how many there are of each word."""
     lines = [("run", "then", "now", "anomalies", "changed"), *map(_cells, rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -207,7 +207,7 @@ def in_words(rows: Sequence[Row]) -> Iterator[str]:
     yield f"{len(rows)} runs: {counts}; {sum(bool(row.changed) for row in rows)} judged otherwise than then"
 
 
-def _cells(row: Row) -> tuple[str, str, str, str, str]:
+def _cells(row: RunAgain) -> tuple[str, str, str, str, str]:
     then = "–" if row.then is None else _shown(row.then) + (f" by {row.then.judge}" if row.then.judge else "")
     if row.now is None:
         return row.run, then, "unreadable", "–", row.error or ""

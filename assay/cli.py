@@ -37,6 +37,17 @@ app = typer.Typer(
 )
 
 Flaws = Annotated[list[str] | None, typer.Option(help="Known bugs to switch on; see `assay list flaws`.")]
+Model = Annotated[
+    str | None, typer.Option(help="What to check for (`assay list models`); else what a run or history was made for.")
+]
+Swarm = Annotated[
+    bool, typer.Option("--swarm", help="Let the seed draw cluster, load, and a part of the faults with their pace.")
+]
+KeepJournal = Annotated[bool, typer.Option("--keep-journal", help="Keep the journal though the table says the same.")]
+WhatIsWhole = Annotated[
+    bool, typer.Option("--what-is-whole", help="Judge what is whole of a damaged table: unknown at best.")
+]
+Again = Annotated[bool, typer.Option("--again", help="Judge all runs of a store: the word then, the word now.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")]
 
 
@@ -96,13 +107,9 @@ def run(
     jobs: Annotated[int, typer.Option(help="With --seeds: how many processes work at once.")] = 1,
     keep_valid: Annotated[bool, typer.Option("--keep-valid", help="With --seeds: keep valid runs too.")] = False,
     flaw: Flaws = None,
-    swarm: Annotated[
-        bool, typer.Option("--swarm", help="Let the seed draw cluster, load, and a part of the faults with their pace.")
-    ] = False,
+    swarm: Swarm = False,
     world: Annotated[list[str] | None, typer.Option(help="KEY=VALUE,… of the world; see `assay list worlds`.")] = None,
-    keep_journal: Annotated[
-        bool, typer.Option("--keep-journal", help="Keep the journal though the table says the same.")
-    ] = False,
+    keep_journal: KeepJournal = False,
     store: Annotated[Path, typer.Option(help="Directory that runs are saved in.")] = Path("store"),
     op_timeout: Annotated[float, typer.Option(help="Seconds a client waits for one operation.")] = 5.0,
     recovery_budget: Annotated[float, typer.Option(help="Seconds to recover; a fail-over at least.")] = 10.0,
@@ -148,10 +155,7 @@ def run(
 @app.command()
 def check(
     paths: Annotated[list[str] | None, typer.Argument(help="Run directories or history files.")] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(help="What to check for (`assay list models`); what it was made for if a run or history says so."),
-    ] = None,
+    model: Model = None,
     format: Annotated[str, typer.Option(help="The files' format; auto detects it.")] = "auto",
     engine: Annotated[str, typer.Option(help="auto, local or spark.")] = "auto",
     failed_cas: Annotated[
@@ -173,12 +177,8 @@ def check(
     manifest: Annotated[
         Path | None, typer.Option(help="Judge a table (TSV) of file, format, model, valid and compare the verdicts.")
     ] = None,
-    what_is_whole: Annotated[
-        bool, typer.Option("--what-is-whole", help="Judge what is whole of a damaged table: unknown at best.")
-    ] = False,
-    again: Annotated[
-        bool, typer.Option("--again", help="Judge all runs of a store anew, in one table: word then, word now.")
-    ] = False,
+    what_is_whole: WhatIsWhole = False,
+    again: Again = False,
     spark_master: Annotated[
         str | None, typer.Option(help="Where Spark judges: local[*], spark://HOST:PORT, yarn, k8s://URL.")
     ] = None,
