@@ -199,10 +199,9 @@ def check(
     if again:
         from assay.again import check_again, refuse_beside
 
-        others = {"--model": model, "--manifest": manifest, "--report": report, "-o": setting}
-        others |= {"--what-is-whole": what_is_whole}
-        others |= {"--consistency": consistency, "--format": format != "auto", "--failed-cas": failed_cas != "auto"}
-        refuse_beside(others)
+        whole, form, cas = what_is_whole, format != "auto", failed_cas != "auto"
+        refuse_beside({"--model": model, "--manifest": manifest, "--report": report, "-o": setting})
+        refuse_beside({"--consistency": consistency, "--format": form, "--failed-cas": cas, "--what-is-whole": whole})
         return check_again(paths or [], engine, check_options("auto", None, debug, spark=spark), json_output)
     options = check_options(failed_cas, consistency, debug, model, setting or [], spark)
     if manifest is not None:

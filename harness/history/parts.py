@@ -81,15 +81,14 @@ def write_history(
     At a path, what fits into one part is one file, and what does not is a folder of parts; at an address it is always a
     folder. It appears whole or not at all: the manifest is written last. `dictionary` are the interned foreign values
     as JSON; a function is asked for them once all batches are written; `purpose` is what the history says that it was
-    made for. Raises UserError for an address at which there
-    is something, UnwritableError if it can't be written.
+    made for. Raises UserError for an address at which there is something, UnwritableError if it can't be written.
     """
     if isinstance(place, Path):
         unfinished: Path | None = None
         try:
             with atomic_write(place, f"The history {place}") as unfinished:
-                folder = unfinished.with_name(unfinished.name + ".parts")
-                return _write_locally(batches, unfinished, _PartsWriter(folder, part_rows, dictionary, purpose))
+                parts = unfinished.with_name(unfinished.name + ".parts")
+                return _write_locally(batches, unfinished, _PartsWriter(parts, part_rows, dictionary, purpose))
         except BaseException:
             if unfinished is not None:  # a folder of parts, which could not take the place of what is there
                 shutil.rmtree(unfinished, ignore_errors=True)
