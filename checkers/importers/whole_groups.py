@@ -20,7 +20,7 @@ from checkers.importers.detect import open_source
 from checkers.importers.integrity import COLUMNS, EventOrder
 from checkers.source import Source
 from harness.errors import UserError
-from harness.history.columns import SCHEMA, Purpose
+from harness.history.columns import MOST_EVENTS, SCHEMA, Purpose
 from harness.history.saved import HistoryReader, dictionary_of, is_history_folder, open_saved, open_unsealed
 from harness.history.seal import Seal, check_seal, whole_groups
 
@@ -50,10 +50,10 @@ def open_what_is_whole(place: Path) -> tuple[Source, Purpose] | None:
     if not first:
         raise UserError(f"{place} is damaged: nothing before its first damaged row group can be judged.")
     table = pa.Table.from_batches(list(reader.batches(SCHEMA.names, range(first), texts=())))
-    if first < len(whole):
-        table = _cut(table)
+    ends = _last_event(reader, whole, first, table)
+    table = _cut(table, ends)
     EventOrder(place, table.num_rows).check(table.select(COLUMNS).to_batches())
-    told, dictionary = _told(place, whole, first, table), dictionary_of(reader.manifest)
+    told, dictionary = _told(place, whole, table.num_rows, ends), dictionary_of(reader.manifest)
     source = Source(place, "parquet", table.num_rows, table=table, dictionary=dictionary, cut_short=told)
     return source, reader.manifest.purpose
 
@@ -93,11 +93,14 @@ def _of_file(place: Path, seal: Seal | None) -> list[bool]:
     return found
 
 
-def _cut(table: pa.Table) -> pa.Table:
-    """The operations as they were when the last of them was invoked."""
-    if not table.num_rows:
-        return table
-    last = table.column("invoke_index")[-1].as_py()
+def _last_event(reader: HistoryReader, whole: Sequence[bool], first: int, table: pa.Table) -> int:
+    """Up to which event the operations before the first damaged row group are all that there was."""
+    following = reader.first_of(first) if first < len(whole) else MOST_EVENTS
+    return table.column("invoke_index")[-1].as_py() if following is None else following - 1
+
+
+def _cut(table: pa.Table, last: int) -> pa.Table:
+    """The operations as they were when the last of these events had happened."""
     late = pc.fill_null(pc.greater(table.column("complete_index"), last), False)
     reopened = pa.Table.from_pylist([_reopened(row) for row in table.filter(late).to_pylist()], schema=table.schema)
     return pa.concat_tables([table.filter(pc.invert(late)), reopened]).sort_by("invoke_index")
@@ -116,16 +119,17 @@ def _asked(mop: dict[str, Any]) -> dict[str, Any]:
     return {**mop, **dict.fromkeys(_ANSWERS.get(mop["f"], ()))}
 
 
-def _told(place: Path, whole: Sequence[bool], first: int, table: pa.Table) -> str:
+def _told(place: Path, whole: Sequence[bool], rows: int, last: int) -> str:
     damaged = [number for number, one in enumerate(whole) if not one]
+    first = damaged[0] if damaged else len(whole)
     behind = [number for number, one in enumerate(whole) if one and number >= first]
-    judged = f"{place} is damaged: {table.num_rows} operations in {_groups(range(first))} of {len(whole)} were judged"
+    judged = f"{place} is damaged: {rows} operations in {_groups(range(first))} of {len(whole)} were judged"
     if not damaged:
         return f"{judged}, which is all of them, but the seal of the whole is damaged."
     out = f"{_groups(damaged)}, damaged"
     if behind:
         out += f", and {_groups(behind)}, whole but behind that"
-    return f"{judged}, up to event {table.column('invoke_index')[-1].as_py()}; left out: {out}."
+    return f"{judged}, up to event {last}; left out: {out}."
 
 
 def _groups(numbers: Sequence[int]) -> str:

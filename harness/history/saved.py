@@ -238,6 +238,15 @@ class HistoryReader:
                 if told is None or not told.has_min_max or _between(indices, told.min, told.max):
                     yield group
 
+    def first_of(self, group: int) -> int | None:
+        """The first invocation of a row group, as manifest or footer have it; None where neither does."""
+        ((part, (own,)),) = self._located(range(group, group + 1))
+        if own == 0 and part.first >= 0:
+            return part.first
+        footer = self._footer(part)
+        told = footer.row_group(own).column(_names(footer).index("invoke_index")).statistics
+        return int(told.min) if told is not None and told.has_min_max else None
+
     def _located(self, groups: range) -> Iterator[tuple[Part, list[int]]]:
         """The parts that hold row groups, with their own numbers of these."""
         begins = np.cumsum([0, *(part.groups for part in self.manifest.parts)])

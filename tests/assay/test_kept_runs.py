@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import pyarrow.parquet as pq
 import pytest
 from command_line import assay
 
@@ -69,6 +70,29 @@ def test_a_history_that_knows_no_model_asks_for_one(tmp_path: Path, capsys: pyte
         assert answer.code == 254 and "name what to check it for with --model" in answer.complaint
 
 
+def test_what_is_whole_of_a_damaged_table_is_unknown_at_best(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    late = Op("invoke", 1, "write", (write(1, 6),), index=4, time=40)
+    for last, word, code in ((GOOD, "unknown", 2), (STALE, False, 1)):
+        path = tmp_path / f"{word}.parquet"
+        events = [*EVENTS, last, late, late.complete("ok", index=5, time=50)]
+        write_parquet(events, path, rows_per_group=2, purpose=Purpose("register", ("register", "stats")))
+        assert assay(capsys, "check", path, "--what-is-whole").code == (0 if code == 2 else 1), "it is not damaged"
+        flip(path, pq.read_metadata(path).row_group(1).column(0).data_page_offset)
+        assert "is damaged" in assay(capsys, "check", path).complaint
+        answer = assay(capsys, "check", path, "--what-is-whole", "--json")
+        [found] = answer.objects
+        assert (answer.code, found["valid"], found["ops"]) == (code, word, 2)
+        told = assay(capsys, "check", path, "--what-is-whole", "--model", "register")
+        assert told.code == code and "left out: row group 1, damaged." in told.out
+    assert "no saved history" in assay(capsys, "check", RUNS / "unfinished", "--what-is-whole").complaint
+    run = copied("containers", tmp_path)
+    assert assay(capsys, "check", run, "--what-is-whole", "--json").objects[0]["overall"] == "valid"
+    flip(run / "history.parquet")
+    assert "older assay" in assay(capsys, "check", run, "--what-is-whole").complaint
+
+
 @pytest.fixture
 def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
     """A module in the working directory, which Python looks through as well; whether anybody ran it."""
@@ -120,9 +144,9 @@ HARMS: Final[dict[str, Callable[[Path], object]]] = {
 }
 
 
-def flip(path: Path) -> None:
+def flip(path: Path, at: int = 2000) -> None:
     whole = path.read_bytes()
-    path.write_bytes(whole[:2000] + bytes([whole[2000] ^ 1]) + whole[2001:])
+    path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
 
 
 @pytest.mark.parametrize("words", HARMS)
