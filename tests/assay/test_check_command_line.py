@@ -277,5 +277,6 @@ def test_options_that_a_run_can_not_take_are_refused(tmp_path: Path, capsys: pyt
     (Path(run) / "report.html.unfinished").mkdir()
     answer = assay(capsys, "report", run)
     assert answer.code == 254 and "can't be written" in answer.complaint
-    assert assay(capsys, "report", run, "--to", tmp_path / "elsewhere.html").code == 0
+    answer = assay(capsys, "report", run, "--to", tmp_path / "elsewhere.html")
+    assert answer.code == 2 and "outcome.json is missing" in answer.complaint
     assert (tmp_path / "elsewhere.html").exists()
