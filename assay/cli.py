@@ -27,6 +27,9 @@ PARSER_INTERRUPTED = 130
 
 ZONES_HELP = "Zones that the nodes stand in, in turn; 3 in containers, else those of the world."
 SEEDS_HELP = "FIRST..LAST: one run for each seed, a line each; reports for those that are not valid."
+UNTIL_HELP = "End at the first seed that is invalid: of --seeds, else from --seed upwards."
+COUNT_HELP = "So many seeds from --seed upwards, until one is invalid; else it is told how rare that is."
+SEED_LIMIT_HELP = "Seconds after which a seed that has not ended is given up, as unknown."
 LOAD_HELP = "Seconds of load (virtual ones in the simulator); more while too little was seen of what was asked."
 
 app = typer.Typer(
@@ -93,8 +96,11 @@ def run(
     zones: Annotated[int | None, typer.Option(help=ZONES_HELP)] = None,
     seed: Annotated[int | None, typer.Option(help="The seed of all choices; a random one if not given.")] = None,
     seeds: Annotated[list[str] | None, typer.Option(help=SEEDS_HELP)] = None,
-    jobs: Annotated[int, typer.Option(help="With --seeds: how many processes work at once.")] = 1,
-    keep_valid: Annotated[bool, typer.Option("--keep-valid", help="With --seeds: keep valid runs too.")] = False,
+    until_invalid: Annotated[bool, typer.Option("--until-invalid", help=UNTIL_HELP)] = False,
+    test_count: Annotated[int | None, typer.Option(help=COUNT_HELP)] = None,
+    seed_timeout: Annotated[float | None, typer.Option(help=SEED_LIMIT_HELP)] = None,
+    jobs: Annotated[int, typer.Option(help="With many seeds: how many processes work at once.")] = 1,
+    keep_valid: Annotated[bool, typer.Option("--keep-valid", help="With many seeds: keep valid runs too.")] = False,
     flaw: Flaws = None,
     swarm: Annotated[
         bool, typer.Option("--swarm", help="Let the seed draw cluster, load, and a part of the faults with their pace.")
@@ -112,7 +118,7 @@ def run(
 ) -> int:
     """Start a cluster, throw faults at it while clients work, save the history and judge it."""
     state_debug(debug)
-    with judging(not seeds) as judge:
+    with judging(not (seeds or until_invalid or test_count is not None)) as judge:
         with loading_only():
             from assay.options import RunOptions, key_values, listed, once
             from assay.run_command import Many, run_or_runs
@@ -137,7 +143,8 @@ def run(
             workload_options=key_values([*(option or []), *([] if table is None else [f"table={table}"])]),
             swarm=swarm,
         )
-        many = Many(once("--seeds", "range", seeds), jobs, keep_valid, seed is not None)
+        named = once("--seeds", "range", seeds)
+        many = Many(named, jobs, keep_valid, seed is not None, until_invalid, test_count, seed_timeout)
         return run_or_runs(options, many, json_output, judge, _process.is_program)
 
 

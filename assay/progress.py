@@ -117,14 +117,16 @@ def working(text: str) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def counting(what: str, total: int) -> Iterator[Callable[[], None]]:
-    """A bar on standard error over a number of things, where that is a terminal; yields what counts one more."""
+def counting(what: str, total: int | None) -> Iterator[Callable[[], None]]:
+    """A bar on standard error over a number of things (None: not known), where that is a terminal; yields what counts
+    one more. It has no thread, so that processes can be forked meanwhile."""
     if not on_terminal():
         yield lambda: None
         return
     from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    with Progress(console=Console(stderr=True), transient=True, auto_refresh=False) as bar:
         task = bar.add_task(what, total=total)
-        yield lambda: bar.advance(task)
+        bar.refresh()
+        yield lambda: bar.update(task, advance=1, refresh=True)

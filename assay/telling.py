@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import zip_longest
 from typing import Any, Final
 
@@ -39,6 +41,18 @@ class Teller:
         if self._failed is not None:
             raise Untold(code, self._failed)
         return code
+
+
+def say_at_once(sentence: str) -> None:
+    """A line on standard error from within a handler of signals, whatever was being printed there."""
+    with suppress(OSError):
+        os.write(2, f"assay: {sentence}\n".encode(errors="backslashreplace"))
+
+
+def skipped_words(counts: Mapping[str, Any]) -> str:
+    """How many instances of one kind found no victim, and why; empty where each did."""
+    why = "; ".join(counts.get("skipped_because", ()))
+    return f"{counts['skipped']} skipped ({why})" if counts.get("skipped") else ""
 
 
 def print_any_name() -> None:
