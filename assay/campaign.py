@@ -246,8 +246,8 @@ def carry_out(runs: Sequence[RunOptions], record: CampaignRecord, jobs: int, wha
 
 def progress(results: Iterable[RunResult], what: str, total: int) -> Iterator[RunResult]:
     console = Console(stderr=True)
-    shown = {"console": console, "transient": True, "auto_refresh": False}
-    yield from track(results, what, total=total, disable=not console.is_terminal, **shown)
+    off = not console.is_terminal  # no thread draws it: processes are forked meanwhile
+    yield from track(results, what, total=total, auto_refresh=False, console=console, transient=True, disable=off)
 
 
 def try_flaw(flaw: Flaw, seeds: Sequence[int], record: CampaignRecord, jobs: int) -> tuple[CampaignOutcome, ...]:
