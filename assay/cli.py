@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from assay.telling import Untold, print_any_name
+from assay.telling import EXIT_WITHOUT_VERDICT, Untold, print_any_name
 from harness.errors import HarnessError, UnwritableError, UserError
 
 if TYPE_CHECKING:
     from assay.processes import JudgeProcess
 
-EXIT_VALID, EXIT_INVALID, EXIT_UNKNOWN, EXIT_BAD_ARGUMENTS, EXIT_HARNESS = 0, 1, 2, 254, 255
+EXIT_VALID, EXIT_INVALID, EXIT_UNKNOWN, EXIT_BAD_ARGUMENTS, EXIT_HARNESS = 0, 1, 2, 254, EXIT_WITHOUT_VERDICT
 PARSER_INTERRUPTED = 130
 
 ZONES_HELP = "Zones that the nodes stand in, in turn; 3 in containers, else those of the world."

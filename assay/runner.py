@@ -36,6 +36,7 @@ import msgspec
 
 from assay.options import RunOptions
 from assay.processes import end_with_parent
+from assay.telling import say_at_once, unfinished
 from harness.errors import UNDECODABLE, HarnessError, UserError
 from harness.history.arrow import without_pandas
 from harness.history.cores import usable_cores
@@ -299,13 +300,7 @@ def _save_histories(child: _Child) -> None:
         if not path.is_symlink() and is_run(path):
             with suppress(HarnessError):
                 kept = adopt(RunDir(path), child.options.store, child.options.workload)
-                print(f"assay: {unfinished(kept)}", file=sys.stderr)
-
-
-def unfinished(rundir: RunDir) -> str:
-    """Where the history of a run lies that was not ended in order, and what judges it."""
-    history = rundir.journal if rundir.journal.exists() else rundir.history_parquet
-    return f"the history so far lies in {history}; `assay check {rundir.path}` judges it."
+                say_at_once(f"{unfinished(kept)}.")
 
 
 def warm(workload: str) -> None:
