@@ -384,15 +384,16 @@ def cluster_repair(
 
 @app.command()
 def doctor(
-    clean: Annotated[bool, typer.Option("--clean", help="Remove what crashed runs left behind in Docker.")] = False,
+    clean: Annotated[bool, typer.Option("--clean", help="Remove what runs that were killed left behind.")] = False,
     build: Annotated[bool, typer.Option("--build", help="Make the node image if it is not there.")] = False,
+    store: Annotated[Path, typer.Option(help="The store that is looked at.")] = Path("store"),
     debug: Debug = False,
 ) -> int:
     """Say what this machine can do, with a sentence for each lack."""
     state_debug(debug)
     from assay.doctor_command import print_doctor
 
-    return print_doctor(clean=clean, build=build)
+    return print_doctor(clean=clean, build=build, store=store)
 
 
 def invoke(arguments: list[str] | None) -> int:

@@ -50,7 +50,9 @@ def run_or_runs(
     without_pandas()
     from assay.seeds import run_seeds
 
-    return run_seeds(options, _plan_of(options, many), json_output, for_good)
+    plan = _plan_of(options, many)
+    warn_of_leftovers(options)
+    return run_seeds(options, plan, json_output, for_good)
 
 
 def _plan_of(options: RunOptions, many: Many) -> SeedPlan:
@@ -78,6 +80,8 @@ def run_and_report(options: RunOptions, json_output: bool, process: JudgeProcess
     """Make one run, print its verdict and where it is saved, and return its exit code."""
     with loading(for_good):
         from assay.compose import carry_out
+    if options.on == "docker":
+        warn_of_leftovers(options)
     with RunProgress(options.time_limit) as progress:
         finished = carry_out(options, process.judge, progress, datetime.now(), tell)
     if not finished.outcome.rundir.verdict_json.exists():
@@ -90,6 +94,17 @@ def run_and_report(options: RunOptions, json_output: bool, process: JudgeProcess
         for line in summary(options, finished, report):
             teller.line(line)
     return teller.end(finished.outcome.verdict.exit_code)
+
+
+def warn_of_leftovers(options: RunOptions) -> None:
+    """Say what runs that were killed left: folders in the store, and, before one that makes more of it, what is in the
+    engine."""
+    from assay.runner import abandoned_in
+
+    if options.on == "docker" or abandoned_in(options.store):
+        from assay.doctor_command import warn_of_leftovers
+
+        warn_of_leftovers(options.store, options.on == "docker", tell)
 
 
 def tell(sentence: str) -> None:

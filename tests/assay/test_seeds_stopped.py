@@ -1,4 +1,4 @@
-"""`assay run --seeds` that is told to end while a simulation spins: it ends, says so, and leaves nothing."""
+"""Commands that are told to end, while a simulation spins: they say at once what they do, and leave nothing hidden."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from command_line import assay
 
 from tests.support.patience import until
 
@@ -103,3 +104,44 @@ def test_a_simulation_that_spins_keeps_nobody_from_ending(
     assert f"UNKNOWN: {ended} of 6 seeds" in out
     assert not any(map(is_alive, processes))
     assert [path.name for path in store.iterdir() if not path.name.startswith("spins-")] == []
+
+
+HEALING = """
+import sys, time
+from harness.run.life_cycle import RunStages
+
+async def heal(self):
+    while True:
+        time.sleep(0.01)
+
+RunStages.heal = heal
+from assay.cli import main
+sys.argv = ["assay", "run", "register", "--time-limit", "100000", "--store", *sys.argv[1:]]
+main()
+"""
+
+JOURNAL_BYTES = 40_000
+"""So much has only a run under load."""
+
+
+def test_ctrl_c_is_answered_at_once_and_the_second_one_says_what_is_left(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = tmp_path / "a store"
+    run = subprocess.Popen([sys.executable, "-c", HEALING, str(store)], stderr=subprocess.PIPE, text=True)
+    assert run.stderr is not None
+    until(lambda: any(each.stat().st_size > JOURNAL_BYTES for each in store.glob("register/latest/history.journal")))
+    run.send_signal(signal.SIGINT)
+    told = ""
+    while not told.startswith("assay: "):
+        told = run.stderr.readline()
+    what = "faults are healed, the history is judged, all is taken down"
+    assert told == f"assay: stopping (load): {what}, which takes some seconds; ctrl-c once more ends it at once.\n"
+    run.send_signal(signal.SIGINT)
+    last = run.stderr.read().splitlines()[-1]
+    assert run.wait() == 255
+    (folder,) = (each for each in (store / "register").iterdir() if not each.is_symlink())
+    judge = f"`assay check '{folder}'` judges it."
+    assert last == f"assay: ended at once: the history so far lies in {folder / 'history.journal'}; {judge}"
+    answer = assay(capsys, "check", folder)
+    assert answer.code == 2 and "the harness ended before the run did" in answer.out
