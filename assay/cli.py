@@ -397,8 +397,10 @@ def doctor(
 
 
 def invoke(arguments: list[str] | None) -> int:
-    """Run one command and return its exit code; raises what the command raises."""
+    """Run one command and return its exit code; raises what the command raises, of which the parser swallows ctrl-c."""
     result = _command().main(args=arguments, prog_name="assay", standalone_mode=False)
+    if result == PARSER_INTERRUPTED:
+        raise KeyboardInterrupt
     return result if isinstance(result, int) else EXIT_VALID
 
 

@@ -161,13 +161,18 @@ class _Children:
     all: list[_Child] = field(default_factory=list)
 
     def begin(self, options: RunOptions) -> None:
+        """Raises HarnessError where this machine has no room for another process."""
         limit = limit_s(options) if self.limit_s is None else self.limit_s
         with signals_held():
-            sink = os.memfd_create("result")
-            process = multiprocessing.get_context("fork").Process(
-                target=_in_child, args=(sink, options, self.keep, self.cores)
-            )
-            process.start()
+            try:
+                sink = os.memfd_create("result")
+                sinks = [*(child.sink for child in self.all), sink]
+                process = multiprocessing.get_context("fork").Process(
+                    target=_in_child, args=(sinks, options, self.keep, self.cores)
+                )
+                process.start()
+            except OSError as error:
+                raise HarnessError(f"no process can be started: {error.strerror}") from error
             self.all.append(_Child(options, process, sink, limit, time.monotonic() + limit))
 
     def await_any(self) -> None:
@@ -318,8 +323,12 @@ def warm(workload: str) -> None:
 # ---- the child ----
 
 
-def _in_child(sink: int, options: RunOptions, keep: Keep, cores: int | None) -> None:
-    """Make a run and write what came of it. Nothing that it prints is taken for what the command says."""
+def _in_child(sinks: list[int], options: RunOptions, keep: Keep, cores: int | None) -> None:
+    """Make a run and write what came of it into the last of these files; the others are for other children. Nothing
+    that it prints is taken for what the command says."""
+    *others, sink = sinks
+    for other in others:
+        os.close(other)
     os.setpgrp()
     atexit._clear()  # what is to be done at the end of the parent
     (end_runs_from_now_on if options.on == "sim" else take_no_signals)()

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from assay import compose, runner
 from assay.options import RunOptions
 from assay.runner import Keep, Lost, RunResult, abandoned_in, run_all, scratch_in
 from harness.errors import HarnessError, UserError
+from harness.history.rundir import create, open_run
 from harness.run.stopping import AskedToEnd
 from tests import honest_runs as honest
 
@@ -43,9 +45,9 @@ def deaf() -> None:
 
 def garbage() -> None:
     """To whatever is open."""
-    for descriptor in os.listdir("/proc/self/fd"):
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
         try:
-            os.write(int(descriptor), b"\xffgarbage")
+            os.write(descriptor, b"\xffgarbage") if descriptor > 2 else None
         except OSError:
             continue
     os._exit(0)
@@ -74,25 +76,26 @@ def test_a_child_that_is_lost_costs_its_own_run_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, impatient: None
 ) -> None:
     """One that hangs holds nobody up: what came of the others comes before it, and nothing is left of any."""
-    fates = list(FATES.values())
+    good, fates = 3, list(FATES.values())
 
     def meet(scratch: Path, options: RunOptions, *_: object) -> RunResult:
         (scratch / "left").touch()
-        if options.seed < len(fates):
-            fates[options.seed][0]()
+        if options.seed >= good:
+            fates[options.seed - good][0]()
+        time.sleep(0.3)  # the others have met theirs by then
         return RunResult(options, "valid")
 
     monkeypatch.setattr(runner, "_run_in", meet)
-    runs = [RunOptions("register", seed=seed, store=tmp_path) for seed in range(len(fates) + 3)]
+    runs = [RunOptions("register", seed=seed, store=tmp_path) for seed in range(good + len(fates))]
     results = list(run_all(runs, jobs=len(runs), limit_s=1.0))
     found = {result.options.seed: result for result in results}
-    assert [found[seed].lost for seed in range(len(fates))] == [lost for _, lost in fates]
+    assert [found[seed].lost for seed in sorted(found)] == [None] * good + [lost for _, lost in fates]
     for result in results:
         expected = "valid" if result.lost is None else "unknown"
         assert result.overall == expected and (result.reasons != ()) == (result.lost is not None)
         assert result.why == ({"stopped": "interrupted"}.get(result.lost.how, "harness") if result.lost else None)
     late = [result.options.seed for result in results[-3:]]
-    assert sorted(late) == [0, 1, 2], "what hangs comes last"
+    assert sorted(late) == [good, good + 1, good + 2], "what hangs comes last"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -141,6 +144,35 @@ def test_a_second_wish_to_end_is_not_kept_waiting(
     with asked.in_charge(), pytest.raises(KeyboardInterrupt):
         list(run_all([RunOptions("register", store=tmp_path)], jobs=1, asked=asked))
     assert said == list(range(1, wishes + 1)) and list(tmp_path.iterdir()) == []
+
+
+def test_of_a_run_in_real_time_that_is_ended_at_once_the_history_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def begun(scratch: Path, options: RunOptions, *_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        (create(scratch, options.workload, datetime(2026, 1, 1)).path / "run.json").touch()
+        for _ in range(2):
+            os.kill(os.getppid(), signal.SIGTERM)
+            time.sleep(0.3)
+        hang()
+
+    monkeypatch.setattr(runner, "_run_in", begun)
+    asked = AskedToEnd()
+    with asked.in_charge(), pytest.raises(KeyboardInterrupt):
+        list(run_all([RunOptions("register", on="docker", store=tmp_path)], jobs=1, asked=asked))
+    kept = open_run(tmp_path / "latest").path
+    assert kept.parent == tmp_path / "register" and not list(tmp_path.glob(".*"))
+    assert f"`assay check {tmp_path}/register/{kept.name}` judges it" in capfd.readouterr().err
+
+
+def test_where_no_process_can_be_started_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", full)
+    with pytest.raises(HarnessError, match="no process can be started: Resource temporarily unavailable"):
+        list(run_all([RunOptions("register", store=tmp_path)], jobs=1))
 
 
 def test_a_run_that_nobody_can_be_made_of_hides_no_other_that_ended(
