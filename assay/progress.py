@@ -67,9 +67,9 @@ class RunProgress:
 
     def stopping(self, stage: str, longest_s: float | None) -> None:
         self._stopping = True
-        time = "which takes some seconds" if longest_s is None else f"which may take up to {longest_s:g} s"
+        most = "" if longest_s is None else f", {longest_s:g} s at most"
         what = "faults are healed, the history is judged, all is taken down"
-        say_at_once(f"stopping ({stage}): {what}, {time}; ctrl-c once more ends it at once.")
+        say_at_once(f"stopping ({stage}): {what}: some seconds as a rule{most}; ctrl-c once more ends it at once.")
 
     def given_up(self, rundir: RunDir, logs_left: str) -> NoReturn:
         if self._bar is not None:

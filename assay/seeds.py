@@ -138,10 +138,11 @@ def run_seeds(options: RunOptions, plan: SeedPlan, json_output: bool, for_good: 
 def say_ending(on: str, times: int) -> None:
     """Say at once what is done about the wish to end."""
     if times == 1 and on != "sim":
-        most = f"which may take up to {GRACE_S[on]:g} s; ctrl-c once more ends it at once"
-        say_at_once(f"stopping: faults are healed, the history is judged, containers are removed, {most}.")
+        what = "faults are healed, the history is judged, containers are removed"
+        most = f"some seconds as a rule, {GRACE_S[on]:g} s at most"
+        say_at_once(f"stopping: {what}: {most}; ctrl-c once more ends it at once.")
     elif times == 1:
-        say_at_once(f"stopping: the runs under way are thrown away, which may take up to {GRACE_S[on]:g} s.")
+        say_at_once(f"stopping: the runs under way are thrown away: {GRACE_S[on]:g} s at most.")
     elif times == 2 and on != "sim":
         say_at_once("ending at once; `assay doctor --clean` removes what is left in containers.")
 

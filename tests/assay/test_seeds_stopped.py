@@ -136,7 +136,7 @@ def test_ctrl_c_is_answered_at_once_and_the_second_one_says_what_is_left(
     while not told.startswith("assay: "):
         told = run.stderr.readline()
     what = "faults are healed, the history is judged, all is taken down"
-    assert told == f"assay: stopping (load): {what}, which takes some seconds; ctrl-c once more ends it at once.\n"
+    assert told == f"assay: stopping (load): {what}: some seconds as a rule; ctrl-c once more ends it at once.\n"
     run.send_signal(signal.SIGINT)
     last = run.stderr.read().splitlines()[-1]
     assert run.wait() == 255
