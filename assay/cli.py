@@ -8,7 +8,7 @@ import random
 import sys
 import threading
 import traceback
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from assay.telling import EXIT_WITHOUT_VERDICT, Untold, print_any_name
+from assay.telling import EXIT_WITHOUT_VERDICT, Untold, print_any_name, say_at_once
 from harness.errors import HarnessError, UnwritableError, UserError
 
 if TYPE_CHECKING:
@@ -40,6 +40,12 @@ app = typer.Typer(
 )
 
 Flaws = Annotated[list[str] | None, typer.Option(help="Known bugs to switch on; see `assay list flaws`.")]
+Nemeses = Annotated[
+    list[str] | None, typer.Option(help="Faults, separated by commas, such as kill(every=5s),partition; or all.")
+]
+Swarm = Annotated[
+    bool, typer.Option("--swarm", help="Let the seed draw cluster, load, and a part of the faults with their pace.")
+]
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")]
 
 
@@ -68,10 +74,15 @@ def common(
 
 
 def judging(one_run: bool) -> AbstractContextManager[JudgeProcess | None]:
-    """The process that judges one run; it loads what that takes while this one loads what a run takes."""
-    from assay.processes import judge_process
+    """The process that judges one run; it loads what that takes while this one loads what a run takes. Where there are
+    many, a wish to end is answered now, and ends them once they could begin."""
+    if one_run:
+        from assay.processes import judge_process
 
-    return judge_process() if one_run else nullcontext()
+        return judge_process()
+    from harness.run.stopping import AskedToEnd
+
+    return AskedToEnd(lambda times: say_at_once("stopping before the first seed.")).in_charge()
 
 
 def loading_only() -> AbstractContextManager[None]:
@@ -85,9 +96,7 @@ def loading_only() -> AbstractContextManager[None]:
 def run(
     workload: Annotated[str, typer.Argument(help="What the clients do; see `assay list workloads`.")],
     on: Annotated[str, typer.Option(help="Where the cluster runs: sim or docker.")] = "sim",
-    nemesis: Annotated[
-        list[str] | None, typer.Option(help="Faults, separated by commas, such as kill(every=5s),partition; or all.")
-    ] = None,
+    nemesis: Nemeses = None,
     time_limit: Annotated[float, typer.Option(help=LOAD_HELP)] = 60.0,
     rate: Annotated[float, typer.Option(help="Operations a second, over all clients.")] = 100.0,
     concurrency: Annotated[int, typer.Option(help="Clients at work at once.")] = 10,
@@ -102,9 +111,7 @@ def run(
     jobs: Annotated[int, typer.Option(help="With many seeds: how many processes work at once.")] = 1,
     keep_valid: Annotated[bool, typer.Option("--keep-valid", help="With many seeds: keep valid runs too.")] = False,
     flaw: Flaws = None,
-    swarm: Annotated[
-        bool, typer.Option("--swarm", help="Let the seed draw cluster, load, and a part of the faults with their pace.")
-    ] = False,
+    swarm: Swarm = False,
     world: Annotated[list[str] | None, typer.Option(help="KEY=VALUE,… of the world; see `assay list worlds`.")] = None,
     store: Annotated[Path, typer.Option(help="Directory that runs are saved in.")] = Path("store"),
     op_timeout: Annotated[float, typer.Option(help="Seconds a client waits for one operation.")] = 5.0,

@@ -83,7 +83,7 @@ def draw_faults(options: RunOptions, offered: frozenset[str]) -> tuple[str, ...]
 
 
 def _draw_kinds(kinds: Sequence[Asked], least: int, time_limit_s: float, entropy: Random) -> tuple[Asked, ...]:
-    """At least so many of them, as far as they have time, in the order given."""
+    """A draw of at least `least` kinds, as far as they have time, in the order given."""
     count = entropy.randint(least, min(len(kinds), MOST_KINDS))
     drawn = fitting(entropy.sample(kinds, count), (), time_limit_s, entropy)
     left_s = time_limit_s - sum(map(cost_s, drawn))

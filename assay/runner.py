@@ -110,7 +110,7 @@ class RunResult(msgspec.Struct, frozen=True, tag="result"):
     lost: Lost | None = None
 
 
-class Refused(msgspec.Struct, frozen=True, tag="refused"):
+class RefusedRun(msgspec.Struct, frozen=True, tag="refused"):
     """No run can be made of the options, and why."""
 
     sentence: str
@@ -180,7 +180,7 @@ class _Children:
         due_s = min(child.due_s for child in self.all)
         wait([child.process.sentinel for child in self.all], max(0.0, due_s - time.monotonic()))
 
-    def ended(self) -> Iterator[RunResult | Refused]:
+    def ended(self) -> Iterator[RunResult | RefusedRun]:
         """What came of those that have ended; the others that have no time left are told to end."""
         for child in tuple(self.all):
             if not child.process.is_alive():
@@ -227,6 +227,8 @@ def run_all(
     children = _Children(keep, None if jobs == 1 else max(1, usable_cores() // jobs), limit_s)
     try:
         while True:
+            with asked.heard():
+                pass
             while len(children.all) < jobs and (options := next(pending, None)) is not None:
                 warm(options.workload)
                 children.begin(options)
@@ -236,7 +238,7 @@ def run_all(
                 children.await_any()
             answers = list(children.ended())
             yield from _results(answers)
-            if refused := [each for each in answers if isinstance(each, Refused)]:
+            if refused := [each for each in answers if isinstance(each, RefusedRun)]:
                 raise UserError(refused[0].sentence)
     except KeyboardInterrupt:
         asked.answered()
@@ -247,13 +249,13 @@ def run_all(
             _end(children, asked)
 
 
-def _results(answers: Iterable[RunResult | Refused]) -> Iterator[RunResult]:
+def _results(answers: Iterable[RunResult | RefusedRun]) -> Iterator[RunResult]:
     return (each for each in answers if isinstance(each, RunResult))
 
 
-def _end(children: _Children, asked: AskedToEnd) -> list[RunResult | Refused]:
+def _end(children: _Children, asked: AskedToEnd) -> list[RunResult | RefusedRun]:
     """Tell all to end, and end those that don't in time: a simulation may spin for ever; what came of them."""
-    answers: list[RunResult | Refused] = []
+    answers: list[RunResult | RefusedRun] = []
     try:
         children.tell_to_end()
         while children.all:
@@ -265,7 +267,7 @@ def _end(children: _Children, asked: AskedToEnd) -> list[RunResult | Refused]:
     return answers
 
 
-def _answer_of(child: _Child) -> RunResult | Refused:
+def _answer_of(child: _Child) -> RunResult | RefusedRun:
     """What came of a child that is no more; nothing of it is left. Only what it refuted stands whatever became of it
     then."""
     child.process.join()
@@ -277,19 +279,19 @@ def _answer_of(child: _Child) -> RunResult | Refused:
     child.process.close()
     refuted = isinstance(answer, RunResult) and answer.overall == "invalid"
     if answer is not None and (refuted or (code == 0 and not child.told)):
-        return answer if isinstance(answer, Refused) else msgspec.structs.replace(answer, options=child.options)
+        return answer if isinstance(answer, RefusedRun) else msgspec.structs.replace(answer, options=child.options)
     if child.told:
         return lost_run(child.options, Lost("timed-out", child.limit_s))
     assert code is not None
     return lost_run(child.options, Lost("killed", -code) if code < 0 else Lost("exited", code))
 
 
-def _read(sink: int) -> RunResult | Refused | None:
+def _read(sink: int) -> RunResult | RefusedRun | None:
     """What a child wrote; None for what is no whole result."""
     os.lseek(sink, 0, os.SEEK_SET)
     with os.fdopen(os.dup(sink), "rb") as file:
         try:
-            return msgspec.msgpack.decode(file.read(), type=RunResult | Refused, dec_hook=_as_path)
+            return msgspec.msgpack.decode(file.read(), type=RunResult | RefusedRun, dec_hook=_as_path)
         except UNDECODABLE:
             return None
 
@@ -336,12 +338,12 @@ def _in_child(sinks: list[int], options: RunOptions, keep: Keep, cores: int | No
     sys.stdout = sys.stderr
     with suppress(OSError):
         os.dup2(2, 1)
-    answer: RunResult | Refused = lost_run(options, Lost("stopped"))
+    answer: RunResult | RefusedRun = lost_run(options, Lost("stopped"))
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
         answer = run_seed(options, keep, cores)
     except UserError as error:
-        answer = Refused(str(error))
+        answer = RefusedRun(str(error))
     except KeyboardInterrupt:
         pass
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)

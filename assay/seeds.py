@@ -70,7 +70,8 @@ def parse_seeds(text: str) -> range:
 
 
 def seeds_from(first: int, count: int | None) -> range:
-    """So many seeds upwards, as many as there are if that is None; raises UserError for numbers that can't be."""
+    """The seeds of `--test-count` from the first upwards, without an end if `count` is None; raises UserError for a
+    count out of bounds."""
     if count is not None and not 1 <= count <= MOST_SEEDS:
         raise UserError(f"--test-count is {count}; it has to lie between 1 and {MOST_SEEDS}.")
     return range(first, min(first + (count or MOST_SEEDS), MOST_SEED + 1))
@@ -205,7 +206,7 @@ def bound_of(plan: SeedPlan, results: Sequence[RunResult]) -> float | None:
 
 
 def upper_bound(runs: int) -> float:
-    """The share p for which so many runs without an event have a chance of 1 - CONFIDENCE: (1 - p)^runs = 0.05."""
+    """The one-sided bound p of a share of which `runs` trials have shown nothing: (1 - p)^runs = 1 - CONFIDENCE."""
     return -math.expm1(math.log1p(-CONFIDENCE) / runs)
 
 

@@ -130,11 +130,13 @@ class AskedToEnd:
 
     @contextmanager
     def in_charge(self) -> Iterator[None]:
-        """Within it this takes STOPPING; only in the main thread, and as before it afterwards."""
+        """Within it this takes STOPPING, and over what another of its kind was asked before; only in the main thread,
+        and as before it afterwards."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
         before = [(number, signal.signal(number, self)) for number in STOPPING]
+        self._times += sum(earlier._times for _, earlier in before[:1] if isinstance(earlier, AskedToEnd))
         try:
             yield
         finally:

@@ -54,7 +54,7 @@ def test_ctrl_c_that_comes_before_a_run_has_begun_is_no_exit_code_of_the_parser_
         raise KeyboardInterrupt
 
     monkeypatch.setattr("assay.run_command.run_or_runs", interrupted)
-    answer = assay(capsys, "run", "register", "--seeds", "1..2")
+    answer = assay(capsys, "run", "register")
     assert answer.code == 255 and "stopped by the keyboard" in answer.complaint
 
 

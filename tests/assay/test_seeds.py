@@ -12,6 +12,7 @@ import pytest
 from command_line import assay
 
 from assay import runner, seeds
+from assay.cli import main
 from assay.options import RunOptions
 from assay.runner import RunResult
 from assay.seeds import SeedPlan, line_of, parse_seeds, percent, upper_bound, word_of, worst
@@ -177,6 +178,21 @@ def test_seeds_that_did_not_all_end_are_not_called_valid(
     assert answer.complaint.endswith("2 of 3 seeds had ended; what was under way is removed.")
     (told,) = assay(capsys, *arguments, "--json").objects
     assert (told["valid"], told["overall"], told["why"]) == ("unknown", "unknown", "interrupted")
+
+
+def test_seeds_that_are_stopped_before_the_first_end_like_a_run(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def loading_long(text: str) -> range:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return range(1, 3)
+
+    monkeypatch.setattr(seeds, "parse_seeds", loading_long)
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "register", "--seeds", "1..2", "--store", str(tmp_path)])
+    told = capfd.readouterr()
+    assert ended.value.code == 2 and told.out.startswith("UNKNOWN: 0 of 2 seeds: none ended (interrupted)")
+    assert told.err.startswith("assay: stopping before the first seed.\nassay: stopped: 0 of 2 seeds had ended")
 
 
 def _invalid_at(seed: int) -> Callable[..., RunResult]:
