@@ -20,7 +20,8 @@ from rich.progress import track
 from rich.table import Table
 
 from assay.options import RunOptions, validate
-from assay.seeds import Keep, SeedResult, parse_seeds, run_all
+from assay.runner import Keep, RunResult, run_all
+from assay.seeds import parse_seeds
 from cluster.flaws import FLAWS, LONG_TAILS, Flaw
 from harness.errors import UNDECODABLE, UserError
 from harness.history.cores import usable_cores
@@ -50,7 +51,7 @@ class CampaignOutcome(msgspec.Struct, frozen=True, kw_only=True):
         return self.overall == "invalid" and bool(self.anomalies or self.invariants)
 
 
-def outcome_of(result: SeedResult, command: str, commit: str | None) -> CampaignOutcome:
+def outcome_of(result: RunResult, command: str, commit: str | None) -> CampaignOutcome:
     """The line of a result."""
     return CampaignOutcome(
         command=command,
@@ -216,21 +217,21 @@ def flawed_options(flaw: Flaw, seed: int) -> RunOptions:
     return command_of(flaw).options(seed, flaw.name)
 
 
-def try_seed(options: RunOptions) -> SeedResult:
+def try_seed(options: RunOptions) -> RunResult:
     """One run in the simulator, saved nowhere."""
     return next(try_seeds([options], jobs=1))
 
 
-def try_seeds(runs: Sequence[RunOptions], jobs: int) -> Iterator[SeedResult]:
-    """Runs in the simulator, saved nowhere; results in their order."""
+def try_seeds(runs: Sequence[RunOptions], jobs: int) -> Iterator[RunResult]:
+    """Runs in the simulator, saved nowhere; results as they come."""
     with tempfile.TemporaryDirectory(prefix="assay-torture-") as store:
         checked = [validate(replace(options, store=Path(store))) for options in runs]
-        results = run_all(checked, min(jobs, len(checked)), Keep.NOTHING)
-        for options, result in zip(runs, results, strict=True):
-            yield replace(result, options=options)
+        asked = {options.command(): each for options, each in zip(checked, runs, strict=True)}
+        for result in run_all(checked, max(1, min(jobs, len(checked))), Keep.NOTHING):
+            yield msgspec.structs.replace(result, options=asked[result.options.command()])
 
 
-def found(result: SeedResult) -> bool:
+def found(result: RunResult) -> bool:
     """Whether the checkers refuted the run (a cluster that merely did not recover proves no flaw)."""
     return outcome_of(result, "", None).found
 
@@ -243,9 +244,10 @@ def carry_out(runs: Sequence[RunOptions], record: CampaignRecord, jobs: int, wha
     return record.of(options.command() for options in runs)
 
 
-def progress(results: Iterable[SeedResult], what: str, total: int) -> Iterator[SeedResult]:
+def progress(results: Iterable[RunResult], what: str, total: int) -> Iterator[RunResult]:
     console = Console(stderr=True)
-    yield from track(results, what, total=total, console=console, transient=True, disable=not console.is_terminal)
+    off = not console.is_terminal  # no thread draws it: processes are forked meanwhile
+    yield from track(results, what, total=total, auto_refresh=False, console=console, transient=True, disable=off)
 
 
 def try_flaw(flaw: Flaw, seeds: Sequence[int], record: CampaignRecord, jobs: int) -> tuple[CampaignOutcome, ...]:

@@ -8,7 +8,7 @@ import random
 import sys
 import threading
 import traceback
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,17 +16,20 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from assay.telling import Untold, print_any_name
+from assay.telling import EXIT_WITHOUT_VERDICT, Untold, print_any_name, say_at_once
 from harness.errors import HarnessError, UnwritableError, UserError
 
 if TYPE_CHECKING:
     from assay.processes import JudgeProcess
 
-EXIT_VALID, EXIT_INVALID, EXIT_UNKNOWN, EXIT_BAD_ARGUMENTS, EXIT_HARNESS = 0, 1, 2, 254, 255
+EXIT_VALID, EXIT_INVALID, EXIT_UNKNOWN, EXIT_BAD_ARGUMENTS, EXIT_HARNESS = 0, 1, 2, 254, EXIT_WITHOUT_VERDICT
 PARSER_INTERRUPTED = 130
 
 ZONES_HELP = "Zones that the nodes stand in, in turn; 3 in containers, else those of the world."
 SEEDS_HELP = "FIRST..LAST: one run for each seed, a line each; reports for those that are not valid."
+UNTIL_HELP = "End at the first seed that is invalid: of --seeds, else from --seed upwards."
+COUNT_HELP = "So many seeds from --seed upwards, until one is invalid; else it is told how rare that is."
+SEED_LIMIT_HELP = "Seconds after which a seed that has not ended is given up, as unknown."
 LOAD_HELP = "Seconds of load (virtual ones in the simulator); more while too little was seen of what was asked."
 
 app = typer.Typer(
@@ -39,6 +42,9 @@ app = typer.Typer(
 Flaws = Annotated[list[str] | None, typer.Option(help="Known bugs to switch on; see `assay list flaws`.")]
 Model = Annotated[
     str | None, typer.Option(help="What to check for (`assay list models`); else what a run or history was made for.")
+]
+Nemeses = Annotated[
+    list[str] | None, typer.Option(help="Faults, separated by commas, such as kill(every=5s),partition; or all.")
 ]
 Swarm = Annotated[
     bool, typer.Option("--swarm", help="Let the seed draw cluster, load, and a part of the faults with their pace.")
@@ -76,10 +82,15 @@ def common(
 
 
 def judging(one_run: bool) -> AbstractContextManager[JudgeProcess | None]:
-    """The process that judges one run; it loads what that takes while this one loads what a run takes."""
-    from assay.processes import judge_process
+    """The process that judges one run; it loads what that takes while this one loads what a run takes. Where there are
+    many, a wish to end is answered now, and ends them once they could begin."""
+    if one_run:
+        from assay.processes import judge_process
 
-    return judge_process() if one_run else nullcontext()
+        return judge_process()
+    from harness.run.stopping import AskedToEnd
+
+    return AskedToEnd(lambda times: say_at_once("stopping before the first seed.")).in_charge()
 
 
 def loading_only() -> AbstractContextManager[None]:
@@ -93,9 +104,7 @@ def loading_only() -> AbstractContextManager[None]:
 def run(
     workload: Annotated[str, typer.Argument(help="What the clients do; see `assay list workloads`.")],
     on: Annotated[str, typer.Option(help="Where the cluster runs: sim or docker.")] = "sim",
-    nemesis: Annotated[
-        list[str] | None, typer.Option(help="Faults, separated by commas, such as kill(every=5s),partition; or all.")
-    ] = None,
+    nemesis: Nemeses = None,
     time_limit: Annotated[float, typer.Option(help=LOAD_HELP)] = 60.0,
     rate: Annotated[float, typer.Option(help="Operations a second, over all clients.")] = 100.0,
     concurrency: Annotated[int, typer.Option(help="Clients at work at once.")] = 10,
@@ -104,8 +113,11 @@ def run(
     zones: Annotated[int | None, typer.Option(help=ZONES_HELP)] = None,
     seed: Annotated[int | None, typer.Option(help="The seed of all choices; a random one if not given.")] = None,
     seeds: Annotated[list[str] | None, typer.Option(help=SEEDS_HELP)] = None,
-    jobs: Annotated[int, typer.Option(help="With --seeds: how many processes work at once.")] = 1,
-    keep_valid: Annotated[bool, typer.Option("--keep-valid", help="With --seeds: keep valid runs too.")] = False,
+    until_invalid: Annotated[bool, typer.Option("--until-invalid", help=UNTIL_HELP)] = False,
+    test_count: Annotated[int | None, typer.Option(help=COUNT_HELP)] = None,
+    seed_timeout: Annotated[float | None, typer.Option(help=SEED_LIMIT_HELP)] = None,
+    jobs: Annotated[int, typer.Option(help="With many seeds: how many processes work at once.")] = 1,
+    keep_valid: Annotated[bool, typer.Option("--keep-valid", help="With many seeds: keep valid runs too.")] = False,
     flaw: Flaws = None,
     swarm: Swarm = False,
     world: Annotated[list[str] | None, typer.Option(help="KEY=VALUE,… of the world; see `assay list worlds`.")] = None,
@@ -122,7 +134,7 @@ def run(
 ) -> int:
     """Start a cluster, throw faults at it while clients work, save the history and judge it."""
     state_debug(debug)
-    with judging(not seeds) as judge:
+    with judging(not (seeds or until_invalid or test_count is not None)) as judge:
         with loading_only():
             from assay.options import RunOptions, key_values, listed, once
             from assay.run_command import Many, run_or_runs
@@ -148,7 +160,8 @@ def run(
             swarm=swarm,
             keep_journal=keep_journal,
         )
-        many = Many(once("--seeds", "range", seeds), jobs, keep_valid, seed is not None)
+        named = once("--seeds", "range", seeds)
+        many = Many(named, jobs, keep_valid, seed is not None, until_invalid, test_count, seed_timeout)
         return run_or_runs(options, many, json_output, judge, _process.is_program)
 
 
@@ -400,20 +413,23 @@ def cluster_repair(
 
 @app.command()
 def doctor(
-    clean: Annotated[bool, typer.Option("--clean", help="Remove what crashed runs left behind in Docker.")] = False,
+    clean: Annotated[bool, typer.Option("--clean", help="Remove what runs that were killed left behind.")] = False,
     build: Annotated[bool, typer.Option("--build", help="Make the node image if it is not there.")] = False,
+    store: Annotated[Path, typer.Option(help="The store that is looked at.")] = Path("store"),
     debug: Debug = False,
 ) -> int:
     """Say what this machine can do, with a sentence for each lack."""
     state_debug(debug)
     from assay.doctor_command import print_doctor
 
-    return print_doctor(clean=clean, build=build)
+    return print_doctor(clean=clean, build=build, store=store)
 
 
 def invoke(arguments: list[str] | None) -> int:
-    """Run one command and return its exit code; raises what the command raises."""
+    """Run one command and return its exit code; raises what the command raises, of which the parser swallows ctrl-c."""
     result = _command().main(args=arguments, prog_name="assay", standalone_mode=False)
+    if result == PARSER_INTERRUPTED:
+        raise KeyboardInterrupt
     return result if isinstance(result, int) else EXIT_VALID
 
 

@@ -18,7 +18,7 @@ from random import Random
 import msgspec
 
 from assay.options import RunOptions
-from assay.worlds import WorldSpec, draw_world, given_knobs
+from assay.worlds import REDRAWS, WorldSpec, draw_world, given_knobs
 from cluster.deploy.database import ReferenceDatabase
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import Layout
@@ -66,22 +66,32 @@ def draw_faults(options: RunOptions, offered: frozenset[str]) -> tuple[str, ...]
     """A random part of the kinds asked for, some with a random pace, as `--nemesis` takes them.
 
     Those asked for by name that can't be done here stay among them, to be refused, as does `all` where it stands for
-    none. Of kinds with settings of their own from the user the settings are kept.
+    none. Of kinds with settings of their own from the user the settings are kept. A draw with a pace that is longer
+    than the run is drawn again.
     """
-    entropy = Random(f"swarm/{options.seed}/faults")
     asked = parse_all(options.nemesis)
-    kinds = list(expand(asked, offered))
+    kinds = tuple(expand(asked, offered))
     if not kinds:
         return options.nemesis if asked else ()
     least = 1 if any(each.name == ALL for each in asked) else min(2, len(kinds))
+    drawn = kinds
+    for again in ("", *(f"/{number}" for number in range(1, REDRAWS))):
+        drawn = _draw_kinds(kinds, least, options.time_limit, Random(f"swarm/{options.seed}/faults{again}"))
+        if all(each in kinds or (each.every_s or 0.0) <= options.time_limit for each in drawn):
+            break
+    return tuple(each.text() for each in drawn)
+
+
+def _draw_kinds(kinds: Sequence[Asked], least: int, time_limit_s: float, entropy: Random) -> tuple[Asked, ...]:
+    """A draw of at least `least` kinds, as far as they have time, in the order given."""
     count = entropy.randint(least, min(len(kinds), MOST_KINDS))
-    drawn = fitting(entropy.sample(kinds, count), (), options.time_limit, entropy)
-    left_s = options.time_limit - sum(map(cost_s, drawn))
+    drawn = fitting(entropy.sample(kinds, count), (), time_limit_s, entropy)
+    left_s = time_limit_s - sum(map(cost_s, drawn))
     faults = []
     for each in (kind for kind in kinds if kind in drawn):
         paced = _paced(each, entropy, cost_s(each) + max(left_s, 0.0))
         left_s -= cost_s(paced) - cost_s(each)
-        faults.append(paced.text())
+        faults.append(paced)
     return tuple(faults)
 
 

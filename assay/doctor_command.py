@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from shlex import quote
 
 from rich.console import Console
 
+from assay.runner import abandoned_in
 from cluster.deploy.database import CAPABILITIES
 from harness.env.docker.environment import capabilities
 from harness.env.doctor import DoctorFinding, MachineFacts, examine, findings
 from harness.env.doctor import clean as clean_up
+from harness.env.doctor import leftovers as engine_leftovers
+from harness.errors import HarnessError, UserError
 from harness.ports.real.ports import RealClock
 from nemesis.registry import NEMESES
 from nemesis.scripts.catalogs import TABLES_MADE
@@ -35,16 +42,51 @@ def docker_faults(facts: MachineFacts) -> tuple[DoctorFinding, ...]:
     )
 
 
-def print_doctor(clean: bool, build: bool) -> int:
+def left_by_killed_runs(store: Path, docker: bool) -> tuple[str, ...]:
+    """What runs left whose process is gone, each kind in words: folders in the store, and, of those in `docker`, what
+    is in the engine. Raises UserError if no engine answers and HarnessError if it fails."""
+    folders = len(abandoned_in(store))
+    found = [f"{folders} folder{'s' * (folders > 1)} of runs in the making in {store}"] if folders else []
+    in_engine = engine_leftovers() if docker else None
+    return (*found, *([in_engine] if in_engine is not None else []))
+
+
+def warn_of_leftovers(store: Path, docker: bool, tell: Callable[[str], None]) -> None:
+    """Tell, before a run, what earlier ones left; what keeps it from being known keeps nobody from running."""
+    with suppress(UserError, HarnessError):
+        if left := left_by_killed_runs(store, docker):
+            tell(f"assay: left by runs that were killed: {'; '.join(left)}. {_removal(store)} removes it.")
+
+
+def _removal(store: Path) -> str:
+    return "`assay doctor --clean" + (f" --store {quote(str(store))}`" if store != Path("store") else "`")
+
+
+def print_doctor(clean: bool, build: bool, store: Path) -> int:
     """Print a sentence for each finding; lacks are no failure, so the exit code is 0 unless cleaning fails."""
     if clean:
+        folders = len(abandoned_in(store, remove=True))
+        if folders:
+            print(f"Removed {folders} folder{'s' * (folders > 1)} of runs in the making in {store}.")
         for sentence in clean_up():
             print(sentence)
         return 0
     console = Console(highlight=False)
     facts = asyncio.run(examine(RealClock(), build_image=build))
-    for finding in (*findings(facts), *docker_faults(facts)):
+    for finding in (*findings(facts), *docker_faults(facts), *_leftovers(facts, store)):
         mark = "[green]ok  [/green]" if finding.ok else "[yellow]lack[/yellow]"
         console.print(f"{mark} {finding.subject:<11}", end=" ")
         console.print(finding.sentence, markup=False, soft_wrap=True)
     return 0
+
+
+def _leftovers(facts: MachineFacts, store: Path) -> Iterator[DoctorFinding]:
+    try:
+        left = left_by_killed_runs(store, docker=facts.engine is not None)
+    except (UserError, HarnessError) as error:
+        yield DoctorFinding("leftovers", False, f"{error}.")
+        return
+    for each in left:
+        yield DoctorFinding("leftovers", False, f"{each}: {_removal(store)} removes them.")
+    if not left:
+        yield DoctorFinding("leftovers", True, "No run that was killed has left anything.")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import gc
 import importlib
 import multiprocessing
-import multiprocessing.connection
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -20,6 +20,8 @@ from typing import Any
 
 from harness.errors import HarnessError
 from harness.history.rundir import RunDir
+
+PARENT_LOOK_S = 0.5
 
 
 @contextmanager
@@ -45,15 +47,20 @@ def begin_subprocess() -> None:
     end; but what was found until then is still to be judged."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    end_with_parent()
+
+
+def end_with_parent() -> None:
+    """A parent that was killed tells nobody: without this its children would wait, or work, for ever. Pipes to it are
+    not asked, for its other children have them too."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
-    """A parent that was killed tells nobody: without this its children would wait for work for ever."""
     parent = multiprocessing.parent_process()
-    if parent is not None:
-        multiprocessing.connection.wait([parent.sentinel])
-        os._exit(1)
+    while parent is not None and os.getppid() == parent.pid:
+        time.sleep(PARENT_LOOK_S)
+    os._exit(1)
 
 
 @dataclass(frozen=True, slots=True)

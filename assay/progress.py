@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
+from assay.telling import EXIT_WITHOUT_VERDICT, say_at_once, unfinished
 from checkers.compile_cache import compilation_reported
 from harness.history.ops import Op
+from harness.history.rundir import RunDir
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -40,6 +43,7 @@ class RunProgress:
         self._limit_ns = time_limit_s * 1e9
         self._stage = "set up"
         self._events = 0
+        self._stopping = False
 
     def __enter__(self) -> RunProgress:
         if self._bar is not None:
@@ -61,12 +65,25 @@ class RunProgress:
             done = min(1.0, op.time / self._limit_ns)
             self._show("load", low + done * (high - low), f"{op.time / 1e9:.0f} s, {self._events} events")
 
+    def stopping(self, stage: str, longest_s: float | None) -> None:
+        self._stopping = True
+        most = "" if longest_s is None else f", {longest_s:g} s at most"
+        what = "faults are healed, the history is judged, all is taken down"
+        say_at_once(f"stopping ({stage}): {what}: some seconds as a rule{most}; ctrl-c once more ends it at once.")
+
+    def given_up(self, rundir: RunDir, logs_left: str) -> NoReturn:
+        if self._bar is not None:
+            self._bar.bar.console.show_cursor()
+        left = f"; {logs_left}" if logs_left else ""
+        say_at_once(f"ended at once: {unfinished(rundir)}{left}.")
+        os._exit(EXIT_WITHOUT_VERDICT)
+
     def _show(self, stage: str, share: float, note: str) -> None:
         if self._bar is not None:
             self._bar.show(stage, share, note)
             return
         now_ns = self._clock.monotonic_ns()
-        if now_ns - self._told_ns >= LINE_GAP_S * 1e9:
+        if self._stopping or now_ns - self._told_ns >= LINE_GAP_S * 1e9:
             self._told_ns = now_ns
             print(f"{stage}: {note}" if note else stage, file=sys.stderr, flush=True)
 
@@ -117,14 +134,16 @@ def working(text: str) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def counting(what: str, total: int) -> Iterator[Callable[[], None]]:
-    """A bar on standard error over a number of things, where that is a terminal; yields what counts one more."""
+def counting(what: str, total: int | None) -> Iterator[Callable[[], None]]:
+    """A bar on standard error over a number of things (None: not known), where that is a terminal; yields what counts
+    one more. It has no thread, so that processes can be forked meanwhile."""
     if not on_terminal():
         yield lambda: None
         return
     from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    with Progress(console=Console(stderr=True), transient=True, auto_refresh=False) as bar:
         task = bar.add_task(what, total=total)
-        yield lambda: bar.advance(task)
+        bar.refresh()
+        yield lambda: bar.update(task, advance=1, refresh=True)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from assay.options import RunOptions, validate
+from assay.options import RunOptions, validate, within
 from assay.processes import loading
 from assay.progress import RunProgress
-from assay.telling import Teller, anomaly_sentences
+from assay.telling import Teller, anomaly_sentences, skipped_words
 from harness.errors import HarnessError, UserError
 from harness.history.arrow import without_pandas
 from harness.history.rundir import RunDir
@@ -22,16 +22,20 @@ from harness.history.rundir import RunDir
 if TYPE_CHECKING:
     from assay.compose import Finished
     from assay.processes import JudgeProcess
+    from assay.seeds import SeedPlan
 
 
 @dataclass(frozen=True, slots=True)
 class Many:
-    """What was said of running many seeds; `seeds` None: one run. `one_seed` says that a seed was named."""
+    """What was said of running many seeds; `seeds` None: none were named. `one_seed` says that a first one was."""
 
     seeds: str | None
     jobs: int
     keep_valid: bool
     one_seed: bool
+    until_invalid: bool = False
+    test_count: int | None = None
+    seed_timeout: float | None = None
 
 
 def run_or_runs(
@@ -40,22 +44,44 @@ def run_or_runs(
     """One run, which the process `judge` judges, or one for each seed of a range; returns the exit code. See
     `assay.processes` for `for_good`."""
     if judge is not None:
-        if many.jobs != 1 or many.keep_valid:
-            raise UserError("--jobs and --keep-valid go with --seeds.")
+        if many.jobs != 1 or many.keep_valid or many.seed_timeout is not None:
+            raise UserError("--jobs, --keep-valid and --seed-timeout go with --seeds, --until-invalid or --test-count.")
         return run_and_report(validate(options), json_output, judge, for_good)
-    assert many.seeds is not None
-    if many.one_seed:
-        raise UserError("--seed and --seeds exclude each other.")
     without_pandas()
-    from assay.seeds import parse_seeds, run_seeds
+    from assay.seeds import run_seeds
 
-    return run_seeds(options, parse_seeds(many.seeds), many.jobs, many.keep_valid, json_output)
+    plan = _plan_of(options, many)
+    warn_of_leftovers(options)
+    return run_seeds(options, plan, json_output, for_good)
+
+
+def _plan_of(options: RunOptions, many: Many) -> SeedPlan:
+    """The seeds that were asked for; raises UserError for options that contradict each other."""
+    from assay.runner import Keep
+    from assay.seeds import SeedPlan, parse_seeds, seeds_from
+
+    if many.seeds is not None and many.one_seed:
+        raise UserError("--seed and --seeds exclude each other.")
+    if many.seeds is not None and many.test_count is not None:
+        raise UserError("--test-count and --seeds exclude each other: name the first seed with --seed.")
+    if many.seed_timeout is not None:
+        within("--seed-timeout", many.seed_timeout, 1, 7 * 24 * 3600)
+    return SeedPlan(
+        seeds_from(options.seed, many.test_count) if many.seeds is None else parse_seeds(many.seeds),
+        many.jobs,
+        Keep.ALL if many.keep_valid else Keep.FINDINGS,
+        many.seed_timeout,
+        until_invalid=many.until_invalid or many.test_count is not None,
+        endless=many.seeds is None and many.test_count is None,
+    )
 
 
 def run_and_report(options: RunOptions, json_output: bool, process: JudgeProcess, for_good: bool = False) -> int:
     """Make one run, print its verdict and where it is saved, and return its exit code."""
     with loading(for_good):
         from assay.compose import carry_out
+    if options.on == "docker":
+        warn_of_leftovers(options)
     with RunProgress(options.time_limit) as progress:
         finished = carry_out(options, process.judge, progress, datetime.now(UTC), tell)
     if not finished.outcome.rundir.verdict_json.exists():
@@ -68,6 +94,17 @@ def run_and_report(options: RunOptions, json_output: bool, process: JudgeProcess
         for line in summary(options, finished, report):
             teller.line(line)
     return teller.end(finished.outcome.verdict.exit_code)
+
+
+def warn_of_leftovers(options: RunOptions) -> None:
+    """Say what runs that were killed left: folders in the store, and, before one that makes more of it, what is in the
+    engine."""
+    from assay.runner import abandoned_in
+
+    if options.on == "docker" or abandoned_in(options.store):
+        from assay.doctor_command import warn_of_leftovers
+
+        warn_of_leftovers(options.store, options.on == "docker", tell)
 
 
 def tell(sentence: str) -> None:
@@ -141,9 +178,8 @@ def summary(options: RunOptions, finished: Finished, report: Path | None) -> Ite
 def fault_words(counts: Mapping[str, Any]) -> str:
     """How far the instances of one kind went."""
     share = f" ({counts['in_effect_s']:.1f} of {counts['asked_s']:.1f} s)" if counts.get("asked_s") else ""
-    why = "; ".join(counts.get("skipped_because", ()))
-    skipped = f", {counts['skipped']} skipped ({why})" if counts.get("skipped") else ""
+    skipped = skipped_words(counts)
     return (
         f"{counts['requested']} requested, {counts['observed']} observed in effect{share}, "
-        f"{counts['recovered']} observed healed{skipped}"
+        f"{counts['recovered']} observed healed" + (f", {skipped}" if skipped else "")
     )

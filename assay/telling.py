@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import zip_longest
+from shlex import quote
 from typing import Any, Final
 
+from harness.history.rundir import RunDir
+
 SHOWN_ANOMALIES: Final = 3
+EXIT_WITHOUT_VERDICT: Final = 255
 
 
 class Untold(Exception):
@@ -39,6 +45,24 @@ class Teller:
         if self._failed is not None:
             raise Untold(code, self._failed)
         return code
+
+
+def say_at_once(sentence: str) -> None:
+    """A line on standard error from within a handler of signals, whatever was being printed there."""
+    with suppress(OSError):
+        os.write(2, f"assay: {sentence}\n".encode(errors="backslashreplace"))
+
+
+def unfinished(rundir: RunDir) -> str:
+    """Where the history of a run lies that was not ended in order, and what judges it."""
+    history = rundir.journal if rundir.journal.exists() else rundir.history_parquet
+    return f"the history so far lies in {history}; `assay check {quote(str(rundir.path))}` judges it"
+
+
+def skipped_words(counts: Mapping[str, Any]) -> str:
+    """How many instances of one kind found no victim, and why; empty where each did."""
+    why = "; ".join(counts.get("skipped_because", ()))
+    return f"{counts['skipped']} skipped ({why})" if counts.get("skipped") else ""
 
 
 def print_any_name() -> None:

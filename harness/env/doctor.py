@@ -13,7 +13,7 @@ from typing import Any
 from harness.env.docker.engine import connect_engine, engine_failures
 from harness.env.docker.environment import DockerEnvironment, NodeAbilities, probe_node
 from harness.env.docker.images import can_make_base, image_is_built, image_spec
-from harness.env.docker.leftovers import clean_leftovers
+from harness.env.docker.leftovers import Leftovers, Removed, clean_leftovers, find_leftovers
 from harness.errors import HarnessError, UserError
 from harness.history.cores import usable_cores
 from harness.ports.api import Clock
@@ -210,6 +210,17 @@ def _java_version_line() -> str:
     return lines[0] if lines else ""
 
 
+def leftovers() -> str | None:
+    """What runs left in the engine whose harness is gone, in words; None where there is nothing. Raises UserError if no
+    engine answers and HarnessError if it fails."""
+    client = connect_engine()
+    try:
+        left = find_leftovers(client)
+    finally:
+        client.close()
+    return f"{_things(left)} of {_counted(len(left.runs), 'run')} whose harness is gone" if left.runs else None
+
+
 def clean() -> tuple[str, ...]:
     """Remove what crashed runs left in the engine; what was done, and what could not be, in sentences.
 
@@ -220,10 +231,11 @@ def clean() -> tuple[str, ...]:
         removed = clean_leftovers(client)
     finally:
         client.close()
-    counts = (
-        f"{_counted(removed.containers, 'container')}, {_counted(removed.volumes, 'volume')}"
-        f" and {_counted(removed.networks, 'network')}"
-    )
-    done = f"Removed {counts} of {_counted(removed.runs, 'run')} whose harness is gone."
+    done = f"Removed {_things(removed)} of {_counted(removed.runs, 'run')} whose harness is gone."
     saved = (f"Saved the logs of {_counted(removed.logs, 'node')} with their runs.",) if removed.logs else ()
     return (done, *saved, *(f"Left behind: {failure}." for failure in removed.failures))
+
+
+def _things(these: Leftovers | Removed) -> str:
+    others = f"{_counted(these.volumes, 'volume')} and {_counted(these.networks, 'network')}"
+    return f"{_counted(these.containers, 'container')}, {others}"

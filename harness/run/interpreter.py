@@ -8,7 +8,7 @@ runs on any asyncio loop whose time is the clock's.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -75,10 +75,31 @@ _CLOSE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class HardLimits:
-    """Past these an operation is given up as `info`: safety nets, well above the clients' own deadlines."""
+    """Past these an operation is given up as `info`: safety nets, well above the clients' own deadlines. A nemesis that
+    fails `alike` times in a row is wedged, and its run of no use (None: it is borne with)."""
 
     client_s: float = 30.0
     nemesis_s: float = 180.0
+    alike: int | None = 3
+
+
+class Streak:
+    """How often steps of a nemesis failed in a row: the same step, whatever others do meanwhile, or any step in the
+    same words."""
+
+    def __init__(self) -> None:
+        self._steps = Counter[str]()
+        self._words: tuple[str | None, int] = (None, 0)
+
+    def after(self, step: Op) -> int:
+        """The longest one that a completed step belongs to; 0 of one that did not fail."""
+        if step.error_class not in ("harness", "hard-limit"):
+            self._words = (None, 0)
+            self._steps.pop(step.f, None)
+            return 0
+        self._steps[step.f] += 1
+        self._words = (step.error, self._words[1] + 1 if step.error == self._words[0] else 1)
+        return max(self._steps[step.f], self._words[1])
 
 
 class ProcessIds:
@@ -110,7 +131,7 @@ async def interpret(
     """Carry out a generator to its end, by these processes, of which some retire.
 
     Operations in flight when it is cancelled, or fails, are recorded as `info`. Raises HarnessError when the generator
-    breaks its contract, and whatever the generator's own functions raise.
+    breaks its contract or the nemesis is wedged, and whatever the generator's own functions raise.
     """
     interpreter = _Interpreter(clients, nemesis, recorder, failures, processes, limits)
     try:
@@ -135,6 +156,7 @@ class _Interpreter:
         self._recorder = recorder
         self._failures = failures
         self._limits_ns = (round(limits.nemesis_s * 1e9), round(limits.client_s * 1e9))
+        self._alike, self._streak, self._wedged = limits.alike, Streak(), ""
         self._threads = ((1 << len(processes.ids)) - 1) << 1 | (NEMESIS_MASK if nemesis is not None else 0)
         self._free = self._threads
         self._turn = 0
@@ -153,6 +175,8 @@ class _Interpreter:
             if self._completions:
                 self._absorb_completions()
             self._expire(now_ns)
+            if self._wedged:
+                raise HarnessError(self._wedged)
             op, after = self._generator.step(self._context(now_ns)) if self._generator is not None else (None, None)
             self._generator = after
             if isinstance(op, Op):
@@ -199,6 +223,8 @@ class _Interpreter:
         self._free |= 1 << bit
         if op.type == "info" and bit:
             self._processes.retire(op.process)
+        if not bit and self._alike is not None and self._streak.after(op) >= self._alike:
+            self._wedged = f"the nemesis failed {self._alike} times alike, at last in {op.f}: {op.error}"
         if self._generator is not None:
             self._generator = self._generator.update(self._context(now_ns), op)
 

@@ -10,6 +10,7 @@ import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC
 from types import FrameType
 from typing import Any
@@ -55,6 +56,8 @@ _PATIENCE_S = 1.0
 """What `await_ready` gets beyond the longest that it may wait, to say in its own words what was missing."""
 _HEAL_LIMIT_S = 120.0
 _TEARDOWN_LIMIT_S = 120.0
+_ENDING_S = {"heal": _HEAL_LIMIT_S, "heal for certain": 2 * _HEAL_LIMIT_S, "tear down": 2 * _TEARDOWN_LIMIT_S}
+"""How long the stages may take that a run goes through although the user wishes to stop it."""
 
 
 async def run(test: Test, rundir: RunDir, judge: Judge, progress: RunListener | None = None) -> RunOutcome:
@@ -97,6 +100,7 @@ class RunStages:
         self._clock = test.environment.clock
         self._begun_ns = self._clock.monotonic_ns()
         self._stages: list[tuple[str, int, int]] = []
+        self._under_way = "set up"
         self._processes = ProcessIds(test.concurrency)
         self._journal: JournalWriter | None = None
         self._record: RunRecord | None = None
@@ -162,7 +166,8 @@ class RunStages:
             raise refusals[0]
 
     async def load(self) -> None:
-        """Clients work while the nemesis does, for longer than was asked where too little was seen by then."""
+        """Clients work while the nemesis does, for longer than was asked where too little was seen by then, and no
+        longer than it can do anything."""
         if self._recorder is None:
             return
         began_ns = self._recorder.now_ns()
@@ -225,7 +230,7 @@ class RunStages:
 
     def save(self) -> None:
         """Close the journal; write the table, the faults and the outcome. The journal goes once all of it is saved."""
-        self._tell(lambda: self._progress.stage("save"))
+        self._begin_stage("save")
         rundir = self._rundir
         self._attempt("save", self._opened().close)
         self._attempt("save", self._save_table)
@@ -242,7 +247,7 @@ class RunStages:
 
     def judge(self, judge: Judge) -> None:
         """Ask the checkers, answer the four questions, and save the verdict."""
-        self._tell(lambda: self._progress.stage("judge"))
+        self._begin_stage("judge")
         checkers: Mapping[str, Any] = {}
         try:
             checkers = judge(self._rundir)
@@ -306,7 +311,7 @@ class RunStages:
             recorder=recorder,
             failures=self.failures,
             processes=self._processes,
-            limits=test.limits,
+            limits=test.limits if phase == "main" else replace(test.limits, alike=None),
         )
 
     async def _recover(self, recorder: Recorder) -> None:
@@ -431,7 +436,7 @@ class RunStages:
         if stoppable and self.interrupted:
             work.close()
             return False
-        self._tell(lambda: self._progress.stage(name))
+        self._begin_stage(name)
         began_ns = self._clock.monotonic_ns()
         task = asyncio.create_task(work)
         watcher = asyncio.create_task(self._stop_when_wished(task)) if stoppable else None
@@ -450,6 +455,10 @@ class RunStages:
             ended_ns = self._clock.monotonic_ns()
             self._stages.append((name, began_ns - self._begun_ns, ended_ns - self._begun_ns))
         return True
+
+    def _begin_stage(self, name: str) -> None:
+        self._under_way = name
+        self._tell(lambda: self._progress.stage(name))
 
     async def _outlast(self, task: asyncio.Task[None]) -> None:
         """Await a task, turning cancellation of the caller into a wish to stop."""
@@ -479,16 +488,21 @@ class RunStages:
     def stopping_on_signals(self) -> Iterator[None]:
         """Within it STOPPING are a wish to stop. Python delivers signals to the main thread only.
 
-        A second ctrl-c ends a simulated run where it is: a simulation that spins never looks.
+        A second ctrl-c ends the run where it is, if who watches does that; else a simulated one, which may spin and
+        never look.
         """
         if threading.current_thread() is not threading.main_thread() or in_charge() is not None:
             yield
             return
 
         def on_signal(number: int, frame: FrameType | None) -> None:
-            if self.interrupted and number == signal.SIGINT and self._test.environment.name == "sim":
-                raise KeyboardInterrupt
-            self.interrupted = True
+            again, self.interrupted = self.interrupted, True
+            if not again:
+                self._tell(lambda: self._progress.stopping(self._under_way, self._longest_end_s()))
+            elif number == signal.SIGINT:
+                self._tell(lambda: self._progress.given_up(self._rundir, self._test.logs_left))
+                if self._is_simulated():
+                    raise KeyboardInterrupt
 
         before = [(number, signal.signal(number, on_signal)) for number in STOPPING]
         try:
@@ -496,6 +510,14 @@ class RunStages:
         finally:
             for number, handler in before:
                 signal.signal(number, handler)
+
+    def _is_simulated(self) -> bool:
+        return self._test.environment.name == "sim"
+
+    def _longest_end_s(self) -> float | None:
+        """How long what is left may take at most; None in virtual time, which tells nothing of that."""
+        done = {name for name, _, _ in self._stages}
+        return None if self._is_simulated() else sum(limit for name, limit in _ENDING_S.items() if name not in done)
 
     # ---- saving ----
 

@@ -30,6 +30,13 @@ class RunListener(Protocol):
     def event(self, op: Op) -> None:
         """An event entered the history; called for every one, so it has to be quick."""
 
+    def stopping(self, stage: str, longest_s: float | None) -> None:
+        """The user wishes, during a stage, to stop; what is done in any case takes at most so long, if that is known.
+        Called by a handler of signals, as is `given_up`."""
+
+    def given_up(self, rundir: RunDir, logs_left: str) -> None:
+        """The user wishes it once more: whoever runs nothing else may end the process."""
+
 
 class Silent:
     """A listener that does nothing."""
@@ -38,6 +45,12 @@ class Silent:
         """Does nothing with it."""
 
     def event(self, op: Op) -> None:
+        """Does nothing with it."""
+
+    def stopping(self, stage: str, longest_s: float | None) -> None:
+        """Does nothing with it."""
+
+    def given_up(self, rundir: RunDir, logs_left: str) -> None:
         """Does nothing with it."""
 
 

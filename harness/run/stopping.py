@@ -1,4 +1,4 @@
-"""Signals that ask for an end, and who takes them: a run that heals and judges first, or whoever makes many runs."""
+"""Signals that ask for an end, and who takes them: a run that heals and judges first, or whoever waits for many."""
 
 from __future__ import annotations
 
@@ -25,19 +25,18 @@ class EndsRuns:
     """The handler of a process whose simulated runs are thrown away when it is to end: no run takes it over.
 
     The one under way ends where it is, by KeyboardInterrupt; again and again, should something there have caught it.
-    `ended` is set from the first signal on. A `worker` between two runs is left to whoever gives it work.
+    `ended` is set from the first signal on.
     """
 
-    def __init__(self, worker: bool = False) -> None:
+    def __init__(self) -> None:
         self.ended = False
-        self._worker, self._running = worker, False
+        self._running = False
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         self.ended = True
         if self._running:
             signal.setitimer(signal.ITIMER_REAL, AGAIN_S, AGAIN_S)
-        if self._running or not self._worker:
-            raise KeyboardInterrupt
+        raise KeyboardInterrupt
 
     @contextmanager
     def run(self) -> Iterator[None]:
@@ -70,10 +69,23 @@ def in_charge() -> EndsRuns | None:
 
 
 def end_runs_from_now_on() -> None:
-    """STOPPING end the runs of this process, a pool's worker, for as long as it lives."""
-    ends = EndsRuns(worker=True)
+    """STOPPING end the runs of this process for as long as it lives."""
+    _handle(EndsRuns())
+
+
+def take_no_signals() -> None:
+    """From now on STOPPING end whatever is under way, but a run takes them while it lasts, for what it made has to be
+    removed."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    _handle(end)
+
+
+def _handle(handler: Handler) -> None:
     for number in STOPPING:
-        signal.signal(number, ends)
+        signal.signal(number, handler)
 
 
 @contextmanager
@@ -86,21 +98,47 @@ def signals_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def between_runs(number: int, frame: FrameType | None) -> None:
-    """The handler of a process whose runs take the signals while they last, for what they made has to be removed."""
-    raise KeyboardInterrupt
+class AskedToEnd:
+    """The handler of a process that others work for: it is `heard`, as KeyboardInterrupt, only while that waits for
+    them, so that nothing is torn. `say` is called, at once, of each time with its number."""
 
+    def __init__(self, say: Callable[[int], None] = lambda times: None) -> None:
+        self._say = say
+        self._times = self._answered = 0
+        self._listening = False
 
-@contextmanager
-def ending_runs(simulated: bool) -> Iterator[None]:
-    """Within it STOPPING end the runs that are made there; only in the main thread, and as before it afterwards."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    handler: Handler = EndsRuns() if simulated else between_runs
-    before = [(number, signal.signal(number, handler)) for number in STOPPING]
-    try:
-        yield
-    finally:
-        for number, earlier in before:
-            signal.signal(number, earlier)
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self._times += 1
+        self._say(self._times)
+        if self._listening:
+            raise KeyboardInterrupt
+
+    def answered(self) -> None:
+        """What was asked so far is being done; only what comes after it is heard."""
+        self._answered = self._times
+
+    @contextmanager
+    def heard(self) -> Iterator[None]:
+        """Raises KeyboardInterrupt within as soon as it is asked, or was before."""
+        self._listening = True
+        try:
+            if self._times > self._answered:
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self._listening = False
+
+    @contextmanager
+    def in_charge(self) -> Iterator[None]:
+        """Within it this takes STOPPING, and over what another of its kind was asked before; only in the main thread,
+        and as before it afterwards."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = [(number, signal.signal(number, self)) for number in STOPPING]
+        self._times += sum(earlier._times for _, earlier in before[:1] if isinstance(earlier, AskedToEnd))
+        try:
+            yield
+        finally:
+            for number, earlier in before:
+                signal.signal(number, earlier)

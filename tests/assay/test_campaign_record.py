@@ -9,7 +9,7 @@ import pytest
 from assay import campaign
 from assay.campaign import CampaignOutcome, CampaignRecord, outcome_of, seen_by
 from assay.options import RunOptions
-from assay.seeds import SeedResult
+from assay.runner import RunResult
 from cluster.flaws import FLAWS
 from harness.errors import UserError
 
@@ -21,9 +21,9 @@ def outcome(command: str = "a", overall: str = "valid", **more: tuple[str, ...])
 def test_what_is_recorded_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[int] = []
 
-    def run_all(runs: list[RunOptions], jobs: int, keep: object) -> list[SeedResult]:
+    def run_all(runs: list[RunOptions], jobs: int, keep: object) -> list[RunResult]:
         ran.extend(options.seed for options in runs)
-        return [SeedResult(options, "valid", ops=7) for options in runs]
+        return [RunResult(options, "valid", ops=7) for options in runs]
 
     monkeypatch.setattr(campaign, "run_all", run_all)
     command = campaign.CLEAN_COMMANDS[0]
@@ -61,7 +61,7 @@ def test_a_line_that_is_no_outcome_is_named(tmp_path: Path) -> None:
 
 
 def test_clients_and_invariants_are_told_apart() -> None:
-    result = SeedResult(
+    result = RunResult(
         RunOptions("register"), "invalid", anomalies=("stale-read", "state-digest"), invariants=("state-digest",)
     )
     line = outcome_of(result, "a", "c")

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import INVALID
+from command_line import INVALID, assay
 
 from assay import cli
 from harness.errors import HarnessError, UserError
@@ -43,6 +43,19 @@ def test_every_outcome_has_its_code_and_one_sentence(
 ) -> None:
     assert code_of(monkeypatch, outcome) == code
     assert capsys.readouterr().err == words
+
+
+def test_ctrl_c_that_comes_before_a_run_has_begun_is_no_exit_code_of_the_parser_s(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It ended with 130, and without a word."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("assay.run_command.run_or_runs", interrupted)
+    answer = assay(capsys, "run", "register")
+    assert answer.code == 255 and "stopped by the keyboard" in answer.complaint
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt(), SystemExit(130)])

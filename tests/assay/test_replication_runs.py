@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from assay.options import RunOptions
-from assay.seeds import Keep, run_seed
+from assay.runner import Keep, run_seed
 
 
 def lines_that_say(run: Path, words: str) -> int:

@@ -1,24 +1,22 @@
-"""`assay run --seeds`: one line a seed, the worst finding as the exit code, and processes that die."""
+"""`assay run --seeds` and its like: one line a seed, the worst finding as the exit code, and how rare it is."""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator, Sequence
-from contextlib import closing
-from dataclasses import replace
-from itertools import islice
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_line import assay
 
-from assay import compose, seeds
+from assay import runner, seeds
+from assay.cli import main
 from assay.options import RunOptions
-from assay.seeds import Keep, SeedResult, parse_seeds, run_all, word_of, worst
-from harness.errors import HarnessError, UserError
-from tests import honest_runs as honest
+from assay.runner import RunResult
+from assay.seeds import SeedPlan, line_of, parse_seeds, percent, upper_bound, word_of, worst
+from harness.errors import UserError
 
 SHORT = ("--time-limit", "3", "--rate", "40", "--concurrency", "4", "--nodes", "3")
 
@@ -55,6 +53,10 @@ def test_a_range_that_can_t_be_is_told_why(text: str, words: str) -> None:
         (["--seeds", "1..2", "--seeds", "3..4"], "--seeds is given more than once; give one range."),
         (["--seeds", "1..2", "--seed", "3"], "exclude each other"),
         (["--jobs", "2"], "go with --seeds"),
+        (["--seeds", "1..2", "--test-count", "3"], "exclude each other"),
+        (["--test-count", "0"], "--test-count is 0"),
+        (["--seed-timeout", "9"], "go with --seeds"),
+        (["--seeds", "1..2", "--seed-timeout", "0"], "--seed-timeout is 0"),
         (["--seeds", "1..2", "--jobs", "0"], "--jobs is 0"),
         (["--seeds", "1..2", "--jobs", "2", "--on", "docker"], "--jobs above 1 is for the simulator"),
     ],
@@ -88,166 +90,38 @@ def test_findings_are_kept_with_a_report(tmp_path: Path, capsys: pytest.CaptureF
         assert assay(capsys, "check", run, "--json").objects[0]["valid"] != False  # noqa: E712  true or "unknown"
 
 
-def test_a_seed_is_the_same_run_alone_and_among_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    alone = assay(capsys, "run", "register", *SHORT, "--seed", "5", "--json", "--store", tmp_path).objects[0]
-    options = RunOptions("register", time_limit=3, rate=40, concurrency=4, nodes=3, store=tmp_path / "many")
-    runs = [RunOptions(**{**_fields(options), "seed": seed}) for seed in (4, 5)]
-    results = list(run_all(runs, jobs=2, keep=Keep.NOTHING))
-    assert [result.options.seed for result in results] == [4, 5]
-    assert results[1].trace == alone["trace"] and results[0].trace != alone["trace"]
-
-
-def _fields(options: RunOptions) -> dict[str, object]:
-    return {name: getattr(options, name) for name in RunOptions.__dataclass_fields__}
-
-
-def _die_at_two(options: RunOptions, keep: Keep, cores: int | None = None) -> SeedResult:
-    if options.seed == 2:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return SeedResult(options, "valid")
-
-
-def test_a_process_that_dies_costs_its_own_seed_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seeds, "run_seed", _die_at_two)
-    results = list(run_all([RunOptions("register", seed=seed) for seed in range(1, 6)], jobs=2))
-    assert [(result.options.seed, result.overall, result.why) for result in results] == [
-        (1, "valid", None),
-        (2, "unknown", "harness"),
-        (3, "valid", None),
-        (4, "valid", None),
-        (5, "valid", None),
-    ]
-    assert "died" in results[1].reasons[0]
-
-
-def _tell_process(options: RunOptions, keep: Keep, cores: int | None = None) -> SeedResult:
-    return SeedResult(options, "valid", (str(os.getpid()),))
-
-
-def _tell_cores(options: RunOptions, keep: Keep, cores: int | None = None) -> SeedResult:
-    return SeedResult(options, "valid", (str(cores),))
-
-
-@pytest.mark.parametrize(("jobs", "cores"), [(1, "None"), (2, "2"), (3, "1"), (6, "1")])
-def test_processes_share_the_cores_on_which_runs_are_judged(
-    jobs: int, cores: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(seeds, "run_seed", _tell_cores)
-    monkeypatch.setattr(seeds, "usable_cores", lambda: 5)
-    results = list(run_all([RunOptions("register", seed=seed) for seed in range(1, 4)], jobs))
-    assert {result.reasons for result in results} == {(cores,)}
-
-
-def test_processes_that_are_all_due_to_be_replaced_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both were gone after as many seeds as they may run, and the command waited for ever."""
-    monkeypatch.setattr(seeds, "SEEDS_PER_PROCESS", 2)
-    monkeypatch.setattr(seeds, "run_seed", _tell_process)
-    results = list(run_all([RunOptions("register", seed=seed) for seed in range(1, 8)], jobs=2))
-    assert [result.options.seed for result in results] == [1, 2, 3, 4, 5, 6, 7]
-    assert len({result.reasons for result in results}) >= 2
-
-
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_runs_are_taken_as_they_are_needed(jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seeds, "SEEDS_PER_PROCESS", 2)
-    monkeypatch.setattr(seeds, "run_seed", _tell_process)
-    taken: list[int] = []
-
-    def asked() -> Iterator[RunOptions]:
-        for seed in range(10**8):
-            taken.append(seed)
-            yield RunOptions("register", seed=seed)
-
-    with closing(run_all(asked(), jobs=jobs)) as results:
-        assert [result.options.seed for result in islice(results, 3)] == [0, 1, 2]
-    assert len(taken) <= 2 * jobs * 2
-
-
 def test_a_command_of_very_many_seeds_begins_with_the_first(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """The options of every seed were checked before any of them ran: nothing was seen for hours."""
     checked: list[int] = []
 
-    def refused_at_three(options: RunOptions, keep: Keep) -> SeedResult:
+    def refused_at_three(options: RunOptions, *_: object) -> RunResult:
         if options.seed == 3:
             raise UserError("There is no room.")
-        return SeedResult(options, "valid")
+        return RunResult(options, "valid")
 
     def counted(options: RunOptions) -> RunOptions:
         checked.append(options.seed)
         return options
 
-    monkeypatch.setattr(seeds, "run_seed", refused_at_three)
+    monkeypatch.setattr(runner, "run_seed", refused_at_three)
     monkeypatch.setattr(seeds, "validate", counted)
     answer = assay(capsys, "run", "register", "--seeds", "1..99999999", "--store", tmp_path)
     assert answer.code == 254 and answer.out.splitlines()[2].startswith("UNKNOWN: 2 of 99999999 seeds: 2 valid")
     assert checked == [1]
 
 
-def test_a_failure_of_the_harness_is_a_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> None:
-        raise RuntimeError("out of order")
-
-    monkeypatch.setattr("assay.compose.carry_out", broken)
-    (result,) = run_all([RunOptions("register", store=tmp_path)], jobs=1)
-    assert (result.overall, result.why) == ("unknown", "harness") and "out of order" in result.reasons[0]
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_what_was_found_stands_where_the_run_can_not_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It became a failure of the harness, and the run no longer invalid."""
-
-    def full(*_: object) -> None:
-        raise HarnessError("no space left on device")
-
-    monkeypatch.setattr(seeds, "adopt", full)
-    honest.with_clients(monkeypatch, honest.Liar)
-    result = seeds.run_seed(RunOptions("register", time_limit=6.0, seed=3, masters=1, nodes=3, store=tmp_path))
-    assert result.overall == "invalid" and result.run is None
-    assert result.reasons[-1] == "the run could not be kept: no space left on device"
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("refuted", [False, True])
-def test_what_a_run_has_refuted_that_was_stopped_is_kept(
-    refuted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In containers a run ends in peace when the user stops it, and is judged; it was thrown away whatever it found."""
-    make = compose.carry_out
-
-    def stopped(*arguments: Any) -> compose.Finished:
-        finished = make(*arguments)
-        return replace(finished, outcome=replace(finished.outcome, interrupted=True))
-
-    if refuted:
-        honest.with_clients(monkeypatch, honest.Liar)
-    monkeypatch.setattr(compose, "carry_out", stopped)
-    options = RunOptions("register", time_limit=6.0, seed=3, masters=1, nodes=3, store=tmp_path)
-    results = run_all([options, replace(options, seed=4)], jobs=1)
-    if refuted:
-        result = next(results)
-        assert result.overall == "invalid" and result.run is not None and result.run.exists()
-    with pytest.raises(KeyboardInterrupt):
-        next(results)
-
-
-def test_a_store_that_can_not_be_written_costs_no_other_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").write_text("")
-    (result,) = run_all([RunOptions("register", store=tmp_path / "file" / "store")], jobs=1)
-    assert (result.overall, result.why) == ("unknown", "harness")
-
-
 @pytest.mark.parametrize(("found", "code"), [("invalid", 1), ("valid", 254)])
 def test_a_seed_that_no_run_can_be_made_of_hides_no_bug(
     found: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    def refused_from_two_on(options: RunOptions, keep: Keep) -> SeedResult:
+    def refused_from_two_on(options: RunOptions, *_: object) -> RunResult:
         if options.seed == 2:
             raise UserError("There is no room.")
-        return SeedResult(options, found)
+        return RunResult(options, found)
 
-    monkeypatch.setattr(seeds, "run_seed", refused_from_two_on)
+    monkeypatch.setattr(runner, "run_seed", refused_from_two_on)
     arguments = ("run", "register", "--seeds", "1..3", "--store", tmp_path)
     answer = assay(capsys, *arguments)
     assert answer.code == code and "There is no room." in answer.err
@@ -269,8 +143,9 @@ def test_a_seed_that_no_run_can_be_made_of_hides_no_bug(
 )
 def test_the_worst_finding_wins(whys: list[str | None], word: str, why: str | None) -> None:
     words = {None: "valid", "refuted": "invalid", "not-recovered": "invalid"}
-    results = [SeedResult(RunOptions("register"), words.get(each, "unknown"), why=each) for each in whys]
-    assert worst(results) == word_of(len(results), results) == (word, why)
+    results = [RunResult(RunOptions("register"), words.get(each, "unknown"), why=each) for each in whys]
+    plan = SeedPlan(range(max(1, len(results))))
+    assert worst(results) == word_of(plan, results) == (word, why)
 
 
 def test_every_seed_has_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -288,17 +163,82 @@ def test_every_seed_has_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_seeds_that_did_not_all_end_are_not_called_valid(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """Text, JSON and the exit code say the same."""
+    """Text, JSON and the exit code say the same; a second wish is heard while those under way are being ended."""
 
-    def stopped_after_two(options: RunOptions, keep: Keep) -> SeedResult:
+    def asked_at_three(options: RunOptions, *_: object) -> RunResult:
         if options.seed == 3:
-            raise KeyboardInterrupt
-        return SeedResult(options, "valid")
+            os.kill(os.getppid(), signal.SIGINT)
+            signal.pause()
+        return RunResult(options, "valid")
 
-    monkeypatch.setattr(seeds, "run_seed", stopped_after_two)
+    monkeypatch.setattr(runner, "run_seed", asked_at_three)
     arguments = ("run", "register", "--seeds", "1..3", "--store", tmp_path)
     answer = assay(capsys, *arguments)
     assert answer.code == 2 and answer.out.splitlines()[2].startswith("UNKNOWN: 2 of 3 seeds: 2 valid")
     assert answer.complaint.endswith("2 of 3 seeds had ended; what was under way is removed.")
     (told,) = assay(capsys, *arguments, "--json").objects
     assert (told["valid"], told["overall"], told["why"]) == ("unknown", "unknown", "interrupted")
+
+
+def test_seeds_that_are_stopped_before_the_first_end_like_a_run(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def loading_long(text: str) -> range:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return range(1, 3)
+
+    monkeypatch.setattr(seeds, "parse_seeds", loading_long)
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "register", "--seeds", "1..2", "--store", str(tmp_path)])
+    told = capfd.readouterr()
+    assert ended.value.code == 2 and told.out.startswith("UNKNOWN: 0 of 2 seeds: none ended (interrupted)")
+    assert told.err.startswith("assay: stopping before the first seed.\nassay: stopped: 0 of 2 seeds had ended")
+
+
+def _invalid_at(seed: int) -> Callable[..., RunResult]:
+    def run(options: RunOptions, *_: object) -> RunResult:
+        word = "invalid" if options.seed == seed else "unknown" if options.seed % 10 == 9 else "valid"
+        return RunResult(options, word, why={"invalid": "refuted", "unknown": "vacuous"}.get(word))
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("asked", "code", "summary", "bound"),
+    [
+        ("--until-invalid --seed 5", 1, "INVALID: 3 seeds: 2 valid, 1 invalid (refuted)", None),
+        ("--until-invalid --seeds 6..20", 1, "INVALID: 2 of 15 seeds: 1 valid, 1 invalid (refuted)", None),
+        ("--test-count 30 --seed 5", 1, "INVALID: 3 of 30 seeds: 2 valid, 1 invalid (refuted)", None),
+        ("--test-count 5 --seed 10", 0, "VALID: 5 of 5 seeds: 5 valid", "0 of 5: below 46 % are invalid"),
+        ("--until-invalid --seeds 10..11", 0, "VALID: 2 of 2 seeds: 2 valid", "0 of 2: below 78 % are invalid"),
+        ("--test-count 2 --seed 8", 2, "UNKNOWN: 2 of 2 seeds: 1 valid, 1 unknown (vacuous)", "0 of 1: below 95 %"),
+        ("--test-count 1 --seed 9", 2, "UNKNOWN: 1 of 1 seeds: 1 unknown (vacuous)", None),
+    ],
+)
+def test_the_first_invalid_seed_ends_it_or_it_is_told_how_rare_they_are(
+    asked: str, code: int, summary: str, bound: str | None, monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Path
+) -> None:
+    """What is unknown is no trial: it might have been invalid."""
+    monkeypatch.setattr(runner, "run_seed", _invalid_at(7))
+    arguments = ("run", "register", *asked.split(), "--store", tmp_path)
+    answer = assay(capsys, *arguments)
+    lines = answer.out.splitlines()
+    assert answer.code == code and summary in lines
+    assert [line for line in lines if "% are" in line] == [line for line in lines if bound and bound in line]
+    assert (bound is not None) == any("% are" in line for line in lines)
+    (told,) = assay(capsys, *arguments, "--json").objects
+    assert ("bound" in told) == (bound is not None)
+
+
+def test_the_bound_is_the_exact_one_and_is_never_rounded_down() -> None:
+    for runs in (1, 2, 59, 299, 300, 10_000, 10**9):
+        bound = upper_bound(runs)
+        assert (1 - bound) ** runs == pytest.approx(0.05, rel=1e-5)
+        assert 100 * bound <= float(percent(bound)) * (1 + 1e-9) <= 100 * bound * 1.1 + 1e-15
+    assert [percent(upper_bound(runs)) for runs in (59, 300, 10_000)] == ["5.0", "1.0", "0.030"]
+
+
+def test_a_line_tells_faults_that_found_no_victim() -> None:
+    counts = {"observed": 1, "requested": 3, "skipped": 2, "skipped_because": ["nobody led"]}
+    line = line_of(RunResult(RunOptions("register"), "valid", faults={"kill": counts}))
+    assert line.endswith("observed of requested: 1/3 kill, 2 skipped (nobody led)")

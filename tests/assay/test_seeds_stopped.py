@@ -1,4 +1,4 @@
-"""`assay run --seeds` that is told to end while a simulation spins: it ends, says so, and leaves nothing."""
+"""Commands that are told to end, while a simulation spins: they say at once what they do, and leave nothing hidden."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from command_line import assay
 
 from tests.support.patience import until
 
@@ -18,7 +19,7 @@ import os
 import sys
 from pathlib import Path
 
-import assay.seeds as seeds
+import assay.runner as runner
 import cluster.deploy.database_sim as simulated
 
 STORE, SPINNERS = Path(os.environ["SPINNING"]), int(os.environ["SPINNERS"])
@@ -31,19 +32,17 @@ async def spin(self, timeout_s):
 
 
 def run_in(scratch, options, keep, cores):
-    return real(scratch, options, keep, cores) if options.seed <= SPINNERS else seeds.SeedResult(options, "valid")
+    return real(scratch, options, keep, cores) if options.seed <= SPINNERS else runner.RunResult(options, "valid")
 
 
-real = seeds._run_in
-simulated.SimDatabase.await_ready, seeds._run_in = spin, run_in
+real = runner._run_in
+simulated.SimDatabase.await_ready, runner._run_in = spin, run_in
 if __name__ == "__main__":
     from assay.cli import main
 
     sys.argv = ["assay", "run", "register", "--seeds", "1..6", *sys.argv[1:]]
     main()
 """
-"""Processes of a pool load it too, and spin as well."""
-
 IDLE_S = 3.0
 """By then the other seeds have ended."""
 
@@ -76,7 +75,7 @@ def is_alive(process: int) -> bool:
 def test_a_simulation_that_spins_keeps_nobody_from_ending(
     tmp_path: Path, jobs: int, spinners: int, number: signal.Signals, group: bool
 ) -> None:
-    """Nor does a worker that has nothing to do, while another one spins, complain."""
+    """Nor from hearing what came of the others."""
     script, store = tmp_path / "spinning.py", tmp_path / "store"
     script.write_text(SPINNING)
     store.mkdir()
@@ -98,9 +97,51 @@ def test_a_simulation_that_spins_keeps_nobody_from_ending(
         runner.wait()
         raise
     assert runner.returncode == 2, (out, err)
-    # Python's own tracker of semaphores may have a word after ours.
-    assert "assay: stopped: 0 of 6 seeds had ended; what was under way is removed." in err.splitlines()
+    ended = 6 - spinners if spinners < jobs else 0
+    assert f"assay: stopped: {ended} of 6 seeds had ended; what was under way is removed." in err.splitlines()
+    assert err.startswith("assay: stopping: the runs under way are thrown away")
     assert "Traceback" not in err, err
-    assert "UNKNOWN: 0 of 6 seeds: none ended" in out
+    assert f"UNKNOWN: {ended} of 6 seeds" in out
     assert not any(map(is_alive, processes))
     assert [path.name for path in store.iterdir() if not path.name.startswith("spins-")] == []
+
+
+HEALING = """
+import sys, time
+from harness.run.life_cycle import RunStages
+
+async def heal(self):
+    while True:
+        time.sleep(0.01)
+
+RunStages.heal = heal
+from assay.cli import main
+sys.argv = ["assay", "run", "register", "--time-limit", "100000", "--store", *sys.argv[1:]]
+main()
+"""
+
+JOURNAL_BYTES = 40_000
+"""So much has only a run under load."""
+
+
+def test_ctrl_c_is_answered_at_once_and_the_second_one_says_what_is_left(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = tmp_path / "a store"
+    run = subprocess.Popen([sys.executable, "-c", HEALING, str(store)], stderr=subprocess.PIPE, text=True)
+    assert run.stderr is not None
+    until(lambda: any(each.stat().st_size > JOURNAL_BYTES for each in store.glob("register/latest/history.journal")))
+    run.send_signal(signal.SIGINT)
+    told = ""
+    while not told.startswith("assay: "):
+        told = run.stderr.readline()
+    what = "faults are healed, the history is judged, all is taken down"
+    assert told == f"assay: stopping (load): {what}: some seconds as a rule; ctrl-c once more ends it at once.\n"
+    run.send_signal(signal.SIGINT)
+    last = run.stderr.read().splitlines()[-1]
+    assert run.wait() == 255
+    (folder,) = (each for each in (store / "register").iterdir() if not each.is_symlink())
+    judge = f"`assay check '{folder}'` judges it."
+    assert last == f"assay: ended at once: the history so far lies in {folder / 'history.journal'}; {judge}"
+    answer = assay(capsys, "check", folder)
+    assert answer.code == 2 and "the harness ended before the run did" in answer.out

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
+from assay import compose
 from assay.compose import draw_cluster, draw_faults, swarmed
 from assay.options import RunOptions, validate
-from nemesis.asked import parse, parse_all
+from nemesis.asked import expand, parse, parse_all
 from nemesis.packages import cost_s
 from nemesis.registry import AIMED, KINDS, NEMESES
 from nemesis.scripts.quorum import LEADERLESS
@@ -15,6 +17,7 @@ VARIANTS = [variant for kind in KINDS.values() for variant in kind.variants.valu
 NEEDED = (*(info.needs | info.suits for info in NEMESES.values()), *(variant.needs for variant in VARIANTS))
 EVERYTHING = frozenset[str]().union(*NEEDED) - {LEADERLESS}
 OPTIONS = RunOptions("register", nemesis=("all",), swarm=True)
+KINDS_HERE = expand(parse_all(OPTIONS.nemesis), EVERYTHING)
 
 
 def test_seeds_differ_and_each_draws_the_same_again() -> None:
@@ -49,6 +52,22 @@ def test_every_kind_that_is_drawn_has_time_for_its_turn() -> None:
         assert len(drawn) == 1 or sum(map(cost_s, drawn)) <= options.time_limit
         paced += sum(each.every_s is not None for each in drawn)
     assert paced > 100
+
+
+def test_what_takes_longer_than_the_run_is_drawn_again_and_all_else_as_ever() -> None:
+    """A campaign of 8 s ended at its first seed that drew a script every 10 s."""
+    drawn: dict[float, list[tuple[str, ...]]] = {}
+    for limit in (8.0, 10.0, 40.0):
+        runs = [replace(OPTIONS, seed=seed, time_limit=limit) for seed in range(1, 101)]
+        drawn[limit] = [draw_faults(options, EVERYTHING) for options in runs]
+        assert all((each.every_s or 0.0) <= limit for faults in drawn[limit] for each in parse_all(faults))
+        assert drawn[limit] == [draw_faults(options, EVERYTHING) for options in runs]
+    first = [compose._draw_kinds(KINDS_HERE, 1, 8.0, Random(f"swarm/{seed}/faults")) for seed in range(1, 101)]
+    texts = [tuple(each.text() for each in faults) for faults in first]
+    moved = [was for was, now in zip(texts, drawn[8.0], strict=True) if was != now]
+    assert 5 < len(moved) < 30 and all(any((each.every_s or 0.0) > 8 for each in parse_all(was)) for was in moved)
+    told = replace(OPTIONS, seed=1, time_limit=8.0, nemesis=("kill(every=9s)",))
+    assert draw_faults(told, EVERYTHING) == ("kill(every=9s)",), "to be refused"
 
 
 def test_what_was_asked_for_is_all_that_is_drawn_with_its_settings() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from assay.doctor_command import warn_of_leftovers
 from harness.env.docker import leftovers
 from harness.env.docker.engine import RUN_LABEL
 from harness.env.docker.environment import DockerEnvironment
@@ -123,8 +124,8 @@ def test_what_a_killed_harness_left_is_cleaned_when_its_logs_are_saved_and_a_liv
     """Of all that there is in the engine only these two are looked at: what others left is theirs."""
     every = leftovers._labelled
 
-    def of_these(client: Any, filters: dict[str, str]) -> Iterator[dict[str, str]]:
-        return (labels for labels in every(client, filters) if labels[RUN_LABEL] in (killed_run, living_run))
+    def of_these(client: Any, filters: dict[str, str]) -> Iterator[tuple[str, dict[str, str]]]:
+        return (each for each in every(client, filters) if each[1][RUN_LABEL] in (killed_run, living_run))
 
     monkeypatch.setattr(leftovers, "_labelled", of_these)
     killed, living = (start_another_harness(tmp_path / name) for name in ("killed", "living"))
@@ -133,6 +134,11 @@ def test_what_a_killed_harness_left_is_cleaned_when_its_logs_are_saved_and_a_liv
         killed.kill()
         killed.communicate()
         assert len(left_of(killed_run)) == 4
+        assert leftovers.find_leftovers(engine) == leftovers.Leftovers((killed_run,), 1, 1, 2)
+        said: list[str] = []
+        warn_of_leftovers(tmp_path, True, said.append)
+        (sentence,) = said
+        assert "1 container, 1 volume and 2 networks of 1 run whose harness is gone. `assay doctor --clean" in sentence
         removed = leftovers.clean_leftovers(engine)
         assert (removed.runs, removed.logs, removed.failures) == (1, 1, ())
         assert left_of(killed_run) == []

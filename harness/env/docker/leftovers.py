@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -41,6 +42,16 @@ class Removed:
     logs: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """What runs left in the engine whose harness process is gone: their ids, and how many things of each kind."""
+
+    runs: tuple[str, ...] = ()
+    containers: int = 0
+    volumes: int = 0
+    networks: int = 0
+
+
 def remove_run(client: Any, run_id: str, at_once: int = REMOVED_AT_ONCE) -> Removed:
     """Remove everything that carries the run's label, also after a partial setup; raises HarnessError.
 
@@ -76,8 +87,7 @@ def clean_leftovers(client: Any) -> Removed:
     Their nodes' logs are saved first, where the runs' folders are still there. What can't be removed is told and stops
     nothing else.
     """
-    with engine_failures("looking for what earlier runs left"):
-        gone = _runs_without_owner(client)
+    gone = find_leftovers(client).runs
     removed: list[Removed] = []
     failures: list[str] = []
     logs = 0
@@ -124,22 +134,29 @@ def _save_log(client: Any, container: str, path: str, folder: Path) -> bool:
     return True
 
 
-def _runs_without_owner(client: Any) -> list[str]:
+def find_leftovers(client: Any) -> Leftovers:
+    """What runs left whose harness process is gone; raises HarnessError."""
     observer = this_process()
-    found: dict[str, str] = {}
-    for item in _labelled(client, {"label": RUN_LABEL}):
-        found[item[RUN_LABEL]] = item.get(OWNER_LABEL, "")
-    owners = {run_id: parse_owner(label) for run_id, label in found.items()}
-    return sorted(run_id for run_id, owner in owners.items() if owner is None or is_gone(owner, observer))
+    counts: dict[str, Counter[str]] = {}
+    owners: dict[str, str] = {}
+    with engine_failures("looking for what earlier runs left"):
+        for kind, labels in _labelled(client, {"label": RUN_LABEL}):
+            owners[labels[RUN_LABEL]] = labels.get(OWNER_LABEL, "")
+            counts.setdefault(labels[RUN_LABEL], Counter())[kind] += 1
+    parsed = {run_id: parse_owner(label) for run_id, label in owners.items()}
+    gone = sorted(run_id for run_id, owner in parsed.items() if owner is None or is_gone(owner, observer))
+    total = sum((counts[run_id] for run_id in gone), Counter[str]())
+    return Leftovers(tuple(gone), total["containers"], total["volumes"], total["networks"])
 
 
-def _labelled(client: Any, filters: dict[str, str]) -> Iterable[dict[str, str]]:
+def _labelled(client: Any, filters: dict[str, str]) -> Iterable[tuple[str, dict[str, str]]]:
+    """What carries a label: its kind, and all its labels."""
     for container in client.api.containers(all=True, filters=filters):
-        yield container.get("Labels") or {}
+        yield "containers", container.get("Labels") or {}
     for network in client.api.networks(filters=filters):
-        yield network.get("Labels") or {}
+        yield "networks", network.get("Labels") or {}
     for volume in client.api.volumes(filters=filters)["Volumes"] or ():
-        yield volume.get("Labels") or {}
+        yield "volumes", volume.get("Labels") or {}
 
 
 def _remove_containers(client: Any, containers: Sequence[str], at_once: int) -> None:

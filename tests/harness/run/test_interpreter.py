@@ -35,7 +35,7 @@ from harness.history.ops import Op, read
 from harness.history.table import pairs
 from harness.ports.real.ports import RealClock
 from harness.ports.sim.world import World
-from harness.run.interpreter import HardLimits, ProcessIds, Recorder, interpret
+from harness.run.interpreter import HardLimits, ProcessIds, Recorder, Streak, interpret
 from harness.verdict.failures import FailureLog
 
 Behaviour = Callable[[Op], Awaitable[Op]]
@@ -318,6 +318,30 @@ def test_a_nemesis_that_hangs_is_given_up(rig: InterpreterRig) -> None:
     events = rig.run(source, Pool(rig.sleepy), Hanging(rig), limits=HardLimits(nemesis_s=3))
     assert [event.time for event in completions(events)] == [3 * 10**9, 6 * 10**9]
     assert {event.process for event in events} == {-1}
+
+
+@pytest.mark.parametrize(
+    ("steps", "longest"),
+    [
+        ("a! b! a! b! a!", 3),
+        ("a! b a! b a!", 3),
+        ("a! a a! a!", 2),
+        ("a!x b!x c!x", 3),
+        ("a!x b!x c d!x", 1),
+        ("a!x b!y c!z", 1),
+        ("a b a b", 0),
+    ],
+)
+def test_a_nemesis_is_wedged_when_a_step_fails_again_and_again_or_all_do_in_the_same_words(
+    steps: str, longest: int
+) -> None:
+    streak, last = Streak(), 0
+    for number, step in enumerate(steps.split()):
+        f, failed, words = step.partition("!")
+        last = streak.after(
+            Op("info", -1, f, error_class="harness" if failed else None, error=words or str(number) if failed else None)
+        )
+    assert last == longest
 
 
 def test_cancellation_records_what_was_in_flight(rig: InterpreterRig) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 
 from harness.env.sim import SimEnvironment
 from harness.errors import HarnessError, IndefiniteError, UserError
-from harness.generators import Chance, Context, draw, invoke
+from harness.generators import Chance, Context, cycle, draw, invoke, sleep
 from harness.history import rundir as rundirs
 from harness.history.journal import read_journal
 from harness.history.ops import Mop, Op, write
@@ -25,9 +26,9 @@ from harness.ports.machines import ProcessState
 from harness.protocols import Examination, InvariantsRecord, NodeStatus
 from harness.run.allowances import in_words
 from harness.run.life_cycle import run
-from harness.run.spec import RunOutcome
+from harness.run.spec import RunOutcome, Silent
 from harness.verdict.facts import FaultKinds, conclude_run, load_facts, read_record
-from tests.harness.run.memory_runs import KEYS, NOW, KillNemesis, Setup, judge_values
+from tests.harness.run.memory_runs import KEYS, NOW, KillNemesis, Setup, judge_values, kill
 from tests.support.memory_database import MemoryDatabase, NoNemesis, apply_mop
 
 
@@ -400,9 +401,13 @@ def test_a_signal_heals_saves_judges_and_tears_down(setup: Setup, number: int) -
             os.kill(os.getpid(), number)
         return invoke("write", write(1, n))
 
-    before = signal.getsignal(number)
-    outcome = setup.run(generator=draw(1, interrupting))
-    assert outcome.interrupted
+    class Watching(Silent):
+        def stopping(self, stage: str, longest_s: float | None) -> None:
+            told.append(stage)
+
+    before, told = signal.getsignal(number), list[str]()
+    outcome = setup.run(generator=draw(1, interrupting), progress=Watching())
+    assert outcome.interrupted and told == ["load"]
     assert (outcome.verdict.overall, outcome.verdict.why) == ("unknown", "interrupted")
     assert "the run was stopped before its end" in outcome.verdict.reasons
     facts = load_facts(outcome.rundir)
@@ -411,6 +416,25 @@ def test_a_signal_heals_saves_judges_and_tears_down(setup: Setup, number: int) -
     assert setup.nemesis.killed == []
     assert read_journal(outcome.rundir.journal).path.exists()
     assert signal.getsignal(number) is before
+
+
+@pytest.mark.parametrize("clumsy", [KillNemesis.invoke, KillNemesis.teardown])
+def test_a_load_ends_when_the_nemesis_is_wedged(
+    setup: Setup, clumsy: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether each step fails or one of two; it went on for a minute that could show nothing."""
+
+    async def no_way(*_: object) -> None:
+        raise HarnessError("no way to the node")
+
+    monkeypatch.setattr(KillNemesis, clumsy.__name__, no_way)
+    steps = cycle([sleep(1), kill("begin"), sleep(1), kill("end")])
+    outcome = setup.run(time_limit_s=60, nemesis_generator=steps)
+    assert (outcome.verdict.overall, outcome.verdict.why) == ("unknown", "harness")
+    words = r"the harness failed \(load\): .*the nemesis failed 3 times alike, at last in \w+: .*no way to the node"
+    assert any(re.fullmatch(words, reason) for reason in outcome.verdict.reasons)
+    assert 3 <= outcome.verdict.adequacy.details["load_s"]["lasted"] < 7
+    assert outcome.rundir.history_parquet.exists()
 
 
 def full_after(writes: int, monkeypatch: pytest.MonkeyPatch) -> None:
