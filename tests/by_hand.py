@@ -32,7 +32,8 @@ class Operator:
 
 
 def make_every_call(operator: Operator) -> None:
-    """All of M5, and what operators ask, on a cluster of one master and three tablet servers, from its first answers to a table that is gone."""
+    """All of M5, and what operators ask, on a cluster of one master and three tablet servers, from its first answers to
+    a table that is gone."""
     answer_of = operator.answer_of
     until(lambda: operator.ask("ListTabletServers")[0] == 0)
     until(lambda: sorted(answer_of("ListTabletServers")["live"]) == ["t1", "t2", "t3"])

