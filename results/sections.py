@@ -16,7 +16,7 @@ from harness.verdict.faults import Fault, skips
 from results.markup import Markup, join, listing, table, tag, void
 from results.plots import STYLE, TYPE_WORDS, data_uri, plain, svg_of
 from results.saved import TYPES, MissedOperations, Points, Saved, decoded
-from results.words import QUESTIONS, VERDICT_WORDS, WHY_WORDS, duration, seconds
+from results.words import QUESTIONS, VERDICT_WORDS, WHY_WORDS, duration, seconds, shown
 
 MAX_FAULTS = 400
 LONGEST_EVIDENCE = 60
@@ -236,7 +236,7 @@ def _errors(points: Points) -> Markup | None:
     if not errors:
         return None
     rows = [
-        (error_class, TYPE_WORDS[type], missed.by_f.total(), _by_f(missed), missed.message)
+        (error_class, TYPE_WORDS[type], missed.by_f.total(), _by_f(missed), shown(missed.message))
         for (error_class, type), missed in sorted(errors, key=lambda item: -item[1].by_f.total())
     ]
     header = ("error", "outcome", "operations", "of which", "the first was told")

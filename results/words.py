@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from checkers.source import shortened
 from harness.verdict.faults import Fault
 
 MOST_ITEMS = 16
@@ -98,21 +99,22 @@ def _bounds(values: object) -> str:
 
 def address(mop: Mapping[str, Any]) -> str:
     """`key 5`, with row, column and table where they are not the first."""
-    words = f"key {mop.get('partition')}"
-    words += "".join(f" {name} {mop[name]}" for name in ("row", "column", "table") if mop.get(name))
+    words = f"key {shown(mop.get('partition'))}"
+    words += "".join(f" {name} {shown(mop[name])}" for name in ("row", "column", "table") if mop.get(name))
     return words
 
 
 def shown(value: object, left_out: int = 0) -> str:
-    """A value; `nil` for none, `[1 2 3]` for a list, of which a long one shows its ends; `left_out` elements of it are
-    not here, in its middle."""
+    """A value, `shortened`; `nil` for none, `[1 2 3]` for a list, of which a long one shows its ends; `left_out` elements
+    of it are not here, in its middle."""
     if isinstance(value, list | tuple):
-        items = [shown(item) for item in value]
-        if left_out or len(items) > MOST_ITEMS:
-            more = len(items) - MOST_ITEMS + 4 + left_out
-            items = [*items[:4], f"… {more} more …", *items[8 - MOST_ITEMS :]]
+        if left_out or len(value) > MOST_ITEMS:
+            more = len(value) - MOST_ITEMS + 4 + left_out
+            items = [*map(shown, value[:4]), f"… {more} more …", *map(shown, value[8 - MOST_ITEMS :])]
+        else:
+            items = [shown(item) for item in value]
         return f"[{' '.join(items)}]"
-    return "nil" if value is None else str(value)
+    return "nil" if value is None else shortened(str(value))
 
 
 def op_name(op: object) -> str:
