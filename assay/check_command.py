@@ -21,6 +21,7 @@ from checkers.verdict import Validity, as_object, worst
 from harness.errors import HarnessError, UnwritableError, UserError
 from harness.history.address import Place, exists, place_of
 from harness.history.rundir import is_run, open_run
+from harness.verdict.advice import advice
 
 EXIT_CODES: dict[Validity, int] = {True: 0, False: 1, "unknown": 2}
 EXIT_BAD_ARGUMENTS, EXIT_HARNESS = 254, 255
@@ -218,6 +219,8 @@ def in_words(found: dict[str, Any]) -> Iterator[str]:
         reasons = f" ({'; '.join(found['reasons'])})" if found["reasons"] else ""
         why = f", {found['why']}" if found["why"] else ""
         yield f"  the run as a whole: {found['overall']}{why}{reasons}"
+        for remedy in advice(found["overall"], found["reasons"]):
+            yield f"  what to change: {remedy}"
     if found.get("floors"):
         yield f"  floors set by hand: {', '.join(f'{name}={value}' for name, value in found['floors'].items())}"
 

@@ -172,9 +172,9 @@ def times_against_order(tables: Sequence[pa.Table | pa.RecordBatch]) -> str | No
 
     The order is what is judged, so that verdicts hold; whoever wrote the history has to say which of both is right.
     """
-    index, time_ns = (
-        np.concatenate([np.empty(0, np.int64), *each]) for each in zip(*map(_events, tables), strict=True)
-    )
+    if not tables:
+        return None
+    index, time_ns = map(np.concatenate, zip(*map(_events, tables), strict=True))
     order = np.argsort(index, kind="stable")
     index, time_ns = index[order], time_ns[order]
     back = np.flatnonzero(time_ns[1:] < time_ns[:-1])

@@ -105,8 +105,8 @@ def address(mop: Mapping[str, Any]) -> str:
 
 
 def shown(value: object, left_out: int = 0) -> str:
-    """A value, `shortened`; `nil` for none, `[1 2 3]` for a list, of which a long one shows its ends; `left_out` elements
-    of it are not here, in its middle."""
+    """A value, `shortened`; `nil` for none, `[1 2 3]` for a list, of which a long one shows its ends; `left_out`
+    elements of it are not here, in its middle."""
     if isinstance(value, list | tuple):
         if left_out or len(value) > MOST_ITEMS:
             more = len(value) - MOST_ITEMS + 4 + left_out

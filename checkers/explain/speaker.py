@@ -70,7 +70,7 @@ class Speaker:
         return f"began at {self.when(index, 'invoke')}"
 
     def failed(self, index: int) -> str:
-        """`failed`, or `failed (timed out)`: what it was told; clients also call an operation failed that may not have."""
+        """`failed`, or `failed (timed out)`, with what it was told: clients also call failed what may not have."""
         told = self.rows[index].get("error")
         return f"failed ({shortened(told)})" if told else "failed"
 

@@ -300,10 +300,10 @@ def _intermediate(speaker: TxnSpeaker, finding: Finding) -> str:
 def _dirty(speaker: TxnSpeaker, finding: Finding) -> str:
     aborted, later = finding.ops
     where = speaker.speaker.key(finding.key)
+    written, built = (", ".join(speaker.written(index, finding.key)) for index in finding.ops)
     return (
-        f"{speaker.began(aborted)} wrote {', '.join(speaker.written(aborted, finding.key))} to {where} and "
-        f"{speaker.speaker.failed(aborted)}, yet {speaker.began(later, upper=False)} built on it: its {', '.join(speaker.written(later, finding.key))} comes "
-        "behind it in what was read."
+        f"{speaker.began(aborted)} wrote {written} to {where} and {speaker.speaker.failed(aborted)}, yet "
+        f"{speaker.began(later, upper=False)} built on it: its {built} comes behind it in what was read."
     )
 
 
