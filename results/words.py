@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from checkers.source import shortened
+from harness.errors import ELSEWHERE
 from harness.verdict.faults import Fault
 
 MOST_ITEMS = 16
@@ -14,7 +15,7 @@ MOST_ITEMS = 16
 PREPOSITIONS = {"dequeue": "from", "drain": "from", "remove": "from", "generate": "for", "read": "from"}
 """How a micro-operation's value goes with its key, where not by `to`."""
 
-OUTCOME_COLORS = {"ok": "#2f6fab", "info": "#e0962a", "fail": "#b23a6b"}
+OUTCOME_COLORS = {"ok": "#2f6fab", "info": "#e0962a", ELSEWHERE: "#8a94a0", "fail": "#b23a6b"}
 """How an operation is drawn, by its outcome."""
 
 VERDICT_WORDS = {
@@ -63,6 +64,19 @@ def operation(op: Mapping[str, Any]) -> str:
         more = f"; … {op['left_out']:,} more" if op.get("left_out") else ""
         return "; ".join(micro_operation(mop) for mop in mops) + more
     return str(op.get("f", "?"))
+
+
+def outcome(op: Mapping[str, Any]) -> str:
+    """How an operation ended: its type, but that a node which says that others serve has answered (ELSEWHERE)."""
+    return ELSEWHERE if op.get("error_class") == ELSEWHERE else str(op.get("type", "ok"))
+
+
+def outcome_words(op: Mapping[str, Any]) -> str:
+    """`ok`, `others serve it`, or `fail: timed out` with what it was told."""
+    if outcome(op) == ELSEWHERE:
+        return "others serve it"
+    told = op.get("error") or op.get("error_class")
+    return str(op.get("type", "")) + (f": {shown(told)}" if told else "")
 
 
 def micro_operation(mop: Any) -> str:
@@ -120,6 +134,11 @@ def shown(value: object, left_out: int = 0) -> str:
 def op_name(op: object) -> str:
     """An operation by its number, as the explanations name it."""
     return "the initial state" if str(op) == "-1" else f"T{op}"
+
+
+def named(op: object) -> str:
+    """What the name of an operation stands for, in a sentence; nothing for none."""
+    return "" if op is None else f"{op_name(op)} is the operation with the number {op} in the history."
 
 
 def count(number: int, noun: str) -> str:

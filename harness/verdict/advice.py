@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final
 
 _OF_FAULTS: Final = (
@@ -40,7 +40,7 @@ REMEDIES: Final = (
 FLOORS: Final = "what is enough can be set too, if you mean it: --floor NAME=SHARE"
 
 
-def advice(overall: str, reasons: Iterable[str]) -> tuple[str, ...]:
+def advice(overall: str, reasons: Sequence[str]) -> tuple[str, ...]:
     """What to change, each thing once, of a run that is `unknown`; nothing for other words."""
     if overall != "unknown":
         return ()

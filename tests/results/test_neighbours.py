@@ -84,5 +84,5 @@ def test_the_page_has_the_group_with_its_picture_its_buttons_and_its_table(tmp_p
 def test_a_run_without_anomalies_has_no_such_section(tmp_path: Path) -> None:
     rundir = sample_run(tmp_path)
     rundir.verdict_json.unlink()
-    page = render(rundir, {})
+    page = render(rundir, {}, rundir.path)
     assert "with their neighbours" not in page and "<script>" not in page
