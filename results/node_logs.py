@@ -38,11 +38,8 @@ class NodeLogs:
         named = [str(node) for node in dict.fromkeys(nodes) if node]
         found = [(node, path) for node in named if (path := self._path(node)) is not None]
         links = [self._linked(node, path, time_ns) for node, path in found]
-        return (
-            None
-            if not links
-            else tag("div", tag("span", "Node logs at that time: ", class_="quiet"), *links, class_="logs")
-        )
+        words = tag("span", "Node logs at that time: ", class_="quiet")
+        return tag("div", words, *links, class_="logs") if links else None
 
     def _path(self, node: str) -> Path | None:
         if "/" in node or node in (".", "..") or "\0" in node:

@@ -33,7 +33,8 @@ addEventListener("load", () => {
     const wide = [...page.querySelectorAll(".wide")].filter(e => e.scrollWidth > e.clientWidth);
     return {
       name: frame.title, shown: width, whole: page.documentElement.scrollWidth,
-      lost: all.filter(e => !inside(e) && e.getBoundingClientRect().right > width + 1).map(e => e.outerHTML.slice(0, 99)),
+      lost: all.filter(e => !inside(e) && e.getBoundingClientRect().right > width + 1)
+        .map(e => e.outerHTML.slice(0, 99)),
       cut: all.filter(e => style(e).overflowX == "hidden" && !e.closest("svg") && e.scrollWidth > e.clientWidth + 1)
         .map(e => e.outerHTML.slice(0, 99)),
       pictures: [...page.images].map(e => e.complete && e.naturalWidth > 0 && e.clientWidth > 200),
@@ -53,7 +54,7 @@ addEventListener("load", () => {
 
 def unknown_run(store: Path) -> RunDir:
     """A run of which one kind of fault never happened, so that nothing that was found in it is worth praise."""
-    run = sample_run(store)
+    run = sample_run(store, rate_hz=5)
     run.write_json(run.run_json, {**RUN, "requested_faults": [*RUN["requested_faults"], "clock-jump"]})
     checkers = {name: {"valid": True, "ops": 6000} for name in VERDICT["checkers"]}
     adequacy = {"answer": False, "reasons": ["the fault clock-jump was never observed in effect"], "details": {}}
@@ -67,7 +68,9 @@ def unknown_run(store: Path) -> RunDir:
 def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], Any]:
     """By run and width; all pages stand in frames of one, so that Chromium starts once."""
     folder = tmp_path_factory.mktemp("pages")
-    pages = {name: build_report(SAVED / name, to=folder / f"{name}.html") for name in ("valid", "invalid", "unfinished")}
+    pages = {
+        name: build_report(SAVED / name, to=folder / f"{name}.html") for name in ("valid", "invalid", "unfinished")
+    }
     pages["unknown"] = build_report(unknown_run(folder / "store").path)
     frames = [
         f'<iframe title="{name} {width}" width={width} height=3000 srcdoc="{html.escape(page.read_text())}"></iframe>'
@@ -109,5 +112,5 @@ def test_plots_scroll_visibly_where_the_screen_is_narrow(name: str, measured: di
 
 
 def test_only_what_proves_something_is_green(measured: dict[tuple[str, int], Any]) -> None:
-    assert {GREEN: True} == {GREEN: GREEN in measured["valid", 1400]["badges"]}
+    assert GREEN in measured["valid", 1400]["badges"]
     assert measured["unknown", 1400]["badges"] and GREEN not in measured["unknown", 1400]["badges"]
