@@ -26,7 +26,7 @@ LINE_GAP_S = 10.0
 """Without a terminal a line is printed now and then, this far apart at least."""
 
 WAIT_GAP_S = 1.0
-"""The same of what the set-up waits for: it may take a minute, in which nothing else is told."""
+"""Lines on what the set-up waits for, which may take a minute, are this far apart at least."""
 
 
 def on_terminal() -> bool:

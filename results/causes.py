@@ -25,13 +25,15 @@ class Card(NamedTuple):
     items: tuple[Mapping[str, Any], ...]
     windows: tuple[tuple[int, int], ...]
 
-    def met_by(self, other: Card) -> bool:
-        """Whether any of its windows, widened by WINDOW_NS, meets one of the other's."""
-        return any(
-            begin_ns - WINDOW_NS <= last_ns and first_ns <= end_ns + WINDOW_NS
+    def met_by(self, other: Card) -> int | None:
+        """When (ns) the first window of the other one begins that meets one of its own, widened by WINDOW_NS."""
+        met = (
+            first_ns
             for begin_ns, end_ns in self.windows
             for first_ns, last_ns in other.windows
+            if begin_ns - WINDOW_NS <= last_ns and first_ns <= end_ns + WINDOW_NS
         )
+        return min(met, default=None)
 
 
 def cause_of(checker: str, kind: str, item: Mapping[str, Any]) -> object:
@@ -58,10 +60,11 @@ def cards_of(checkers: Mapping[str, Mapping[str, Any]], history_start_ns: int = 
     return cards
 
 
-def beside(card: Card, cards: Sequence[Card]) -> list[Card]:
-    """Of a breach the anomalies in whose windows it lies, of an anomaly such breaches."""
+def beside(card: Card, cards: Sequence[Card]) -> list[tuple[int, Card]]:
+    """Of a breach the anomalies in whose windows it lies, of an anomaly such breaches; each with when (ns) it was."""
     inside = card.checker == CHECKER
-    return [other for other in cards if (other.checker == CHECKER) is not inside and card.met_by(other)]
+    others = [other for other in cards if (other.checker == CHECKER) is not inside]
+    return [(at_ns, other) for other in others if (at_ns := card.met_by(other)) is not None]
 
 
 def _window(item: Mapping[str, Any], history_start_ns: int) -> tuple[int, int] | None:

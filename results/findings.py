@@ -142,11 +142,11 @@ def _beside(card: Card, cards: Sequence[Card]) -> Markup | None:
         return None
     inside = card.checker == CHECKER
     words = "In the window of " if inside else "Meanwhile broke inside the database: "
-    links = [
-        tag("a", other.kind if not inside else f"{other.checker}: {other.kind}", href=f"#{other.anchor}")
-        for other in met
-    ]
-    return tag("p", words, *[part for link in links for part in (", ", link)][1:], class_="beside")
+    links = []
+    for at_ns, other in met:
+        name = f"{other.checker}: {other.kind}" if inside else other.kind
+        links += [", ", tag("a", f"{name} at {seconds(at_ns)}", href=f"#{other.anchor}")]
+    return tag("p", words, *links[1:], class_="beside")
 
 
 def _alike(card: Card) -> Markup | None:

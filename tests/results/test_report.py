@@ -258,8 +258,8 @@ def found_with(*breaches: dict[str, Any], **stale: Any) -> tuple[str, str]:
 
 def test_what_broke_in_the_window_of_an_anomaly_stands_beside_it_and_is_linked() -> None:
     source, text = found_with(breach(4.95))
-    assert "Meanwhile broke inside the database: served-within-the-lease" in text
-    assert "In the window of register: stale-read" in text
+    assert "Meanwhile broke inside the database: served-within-the-lease at 4.950 s" in text
+    assert "In the window of register: stale-read at 4.900 s" in text
     anchors, links = (set(re.findall(rf'{name}="#?(found-[0-9]+)"', source)) for name in ("id", "href"))
     assert anchors == links == {"found-1", "found-2"}
     for far_s in (3.8, 6.0):
