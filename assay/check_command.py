@@ -21,7 +21,7 @@ from checkers.verdict import Validity, as_object, worst
 from harness.errors import HarnessError, UnwritableError, UserError
 from harness.history.address import Place, exists, place_of
 from harness.history.rundir import is_run, open_run
-from harness.verdict.advice import advice
+from harness.verdict.advice import CANT_TELL, advice
 
 EXIT_CODES: dict[Validity, int] = {True: 0, False: 1, "unknown": 2}
 EXIT_BAD_ARGUMENTS, EXIT_HARNESS = 254, 255
@@ -204,6 +204,8 @@ def in_words(found: dict[str, Any]) -> Iterator[str]:
     yield f"{word}: {found['input']} by {found['model']} ({figures})"
     if found.get("reason"):
         yield f"  {found['reason']}"
+        for remedy in advice("unknown", [f"{CANT_TELL}{found['reason']}"] if found["valid"] == "unknown" else ()):
+            yield f"  what to change: {remedy}"
     checkers = found.get("checkers", {found["model"]: found})
     for checker in checkers.values():
         if checker is not found and checker.get("reason"):

@@ -33,6 +33,7 @@ def on_terminal() -> bool:
     """Whether somebody watches standard error. Only then is rich loaded, which draws there: it takes long to load."""
     return sys.stderr is not None and sys.stderr.isatty()
 
+
 class RunProgress:
     """A `harness.run.spec.RunListener` on standard error: one bar on a terminal, else a line now and then."""
 

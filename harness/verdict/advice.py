@@ -15,6 +15,13 @@ _OF_RATES: Final = (
 _OF_KEYS: Final = "a longer --time-limit or a higher --rate reaches more keys; or have fewer of them (-o keys=N)"
 _OF_FILES: Final = "run it again: what is saved here can't become valid (`assay check RUN` says what it refutes)"
 _OF_ENDS: Final = "the nodes' logs in the run's folder say what kept them from answering; a longer --time-limit won't"
+_OF_SEARCHES: Final = (
+    "judge a shorter history, or one with fewer clients at a time, fewer operations of unknown outcome or more keys; "
+    "from Python `CheckOptions(time_limit_s=…, memory_mib=…)` gives the search more"
+)
+
+CANT_TELL: Final = "can't tell: "
+"""What goes before a checker's own reason."""
 
 REMEDIES: Final = (
     ("stopped before its end", "let the run come to its end"),
@@ -24,7 +31,13 @@ REMEDIES: Final = (
     ("files are not those of", _OF_FILES),
     ("the harness ended before", _OF_FILES),
     ("recovery was not observed", "give the cluster longer (--recovery-budget), or look why nobody saw it recover"),
-    ("can't tell: ", "make the history say more: a longer --time-limit, more reads, values that are written once"),
+    ("took longer than its", _OF_SEARCHES),
+    ("needs more than its", _OF_SEARCHES),
+    ("were not searched to the end", _OF_SEARCHES),
+    ("several operations wrote", "have each value written once: nobody knows whose a repeated one is"),
+    ("crashed", "that is no word on the database but a bug of ours: --debug shows its traceback"),
+    ("ended early", "judge a run that came to its end"),
+    (CANT_TELL, "make the history say more: operations that succeed, and reads of what was written, by a longer run"),
     ("no checker judged", "name what to judge it for: `assay check HISTORY --model MODEL`"),
     ("fault", _OF_FAULTS),
     ("was in effect", _OF_FAULTS),
