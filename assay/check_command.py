@@ -24,6 +24,7 @@ from harness.history.address import Place, exists, place_of
 from harness.history.columns import Purpose
 from harness.history.rundir import is_run, open_run
 from harness.history.saved import is_history_folder, is_parquet, open_saved
+from harness.verdict.advice import CANT_TELL, advice
 
 EXIT_CODES: dict[Validity, int] = {True: 0, False: 1, "unknown": 2}
 EXIT_BAD_ARGUMENTS, EXIT_HARNESS = 254, 255
@@ -273,6 +274,8 @@ def in_words(found: dict[str, Any]) -> Iterator[str]:
     yield f"{word}: {found['input']} by {found['model']} ({figures})"
     if found.get("reason"):
         yield f"  {found['reason']}"
+        for remedy in advice("unknown", [f"{CANT_TELL}{found['reason']}"] if found["valid"] == "unknown" else ()):
+            yield f"  what to change: {remedy}"
     checkers = found.get("checkers", {found["model"]: found})
     for checker in checkers.values():
         if checker is not found and checker.get("reason"):
@@ -288,6 +291,8 @@ def in_words(found: dict[str, Any]) -> Iterator[str]:
         reasons = f" ({'; '.join(found['reasons'])})" if found["reasons"] else ""
         why = f", {found['why']}" if found["why"] else ""
         yield f"  the run as a whole: {found['overall']}{why}{reasons}"
+        for remedy in advice(found["overall"], found["reasons"]):
+            yield f"  what to change: {remedy}"
     if found.get("floors"):
         yield f"  floors set by hand: {', '.join(f'{name}={value}' for name, value in found['floors'].items())}"
 

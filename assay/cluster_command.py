@@ -17,15 +17,34 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from assay.options import within
-from cluster.client.catalog import CatalogClient
+from cluster.client import operating
 from cluster.client.client import ClusterClient
 from cluster.deploy.adapter import node_status
 from cluster.deploy.readiness import ready_timeout_s
 from cluster.health.check import ClusterReport, look, report_text
 from cluster.quorum.client import repair_table
 from cluster.quorum.messages import Repaired
+from cluster.raft.types import Member
 from cluster.store.schema import AddColumn, AlterStep, Column, DropColumn, RenameColumn
-from cluster.wire.messages import WIRE_VERSION
+from cluster.wire.messages import (
+    WIRE_VERSION,
+    DoneReply,
+    GetTableLocations,
+    GetTableSchema,
+    GetTabletLocations,
+    IsAlterTableDone,
+    IsCreateTableDone,
+    ListMasters,
+    ListTables,
+    ListTablesReply,
+    ListTabletServers,
+    MastersReply,
+    Request,
+    TableLocationsReply,
+    TableSchemaReply,
+    TabletLocationsReply,
+    TabletServersReply,
+)
 from harness.errors import UNDECODABLE, DefiniteError, HarnessError, IndefiniteError, UserError
 from harness.history.rundir import open_run, write_atomic
 from harness.ports.api import Hello, Ports
@@ -40,7 +59,7 @@ class OperatorCall:
     """One call: its arguments, those that may be left out with what they are then (None: it must be there)."""
 
     arguments: Mapping[str, str | None]
-    make: Callable[[CatalogClient, Arguments], Awaitable[Any]]
+    make: Callable[[ClusterClient, Arguments], Awaitable[Any]]
 
     def usage(self, name: str) -> str:
         words = [f"{key}=…" if default is None else f"[{key}={default}]" for key, default in self.arguments.items()]
@@ -79,36 +98,85 @@ def _number(arguments: Arguments, name: str) -> int:
         raise UserError(f"{name} takes a whole number, not {arguments[name]!r}.") from error
 
 
-def _create(catalog: CatalogClient, given: Arguments) -> Awaitable[Any]:
+def _create(client: ClusterClient, given: Arguments) -> Awaitable[Any]:
     buckets, replicas = _number(given, "buckets"), _number(given, "replicas")
-    return catalog.create_table(given["name"], columns(given["columns"]), buckets, replicas, given["design"])
+    return client.catalog.create_table(given["name"], columns(given["columns"]), buckets, replicas, given["design"])
 
 
-def _alter(catalog: CatalogClient, given: Arguments) -> Awaitable[Any]:
-    return catalog.alter_table(given["name"], steps(given), given["new_name"] or None)
+def _alter(client: ClusterClient, given: Arguments) -> Awaitable[Any]:
+    return client.catalog.alter_table(given["name"], steps(given), given["new_name"] or None)
 
+
+def _change_masters(client: ClusterClient, given: Arguments) -> Awaitable[Any]:
+    if bool(given["add"]) != bool(given["address"]):
+        raise UserError("A master that is to join needs both: add=SERVER_ID address=HOST:PORT.")
+    newcomer = Member(given["add"], given["address"]) if given["add"] else None
+    return operating.change_masters(client, newcomer, given["remove"] or None)
+
+
+def _decommission(client: ClusterClient, given: Arguments) -> Awaitable[Any]:
+    if given["leaving"] not in ("yes", "no"):
+        raise UserError(f"leaving is yes or no, not {given['leaving']!r}.")
+    return operating.decommission(client, given["server"], given["leaving"] == "yes")
+
+
+async def _transfer(client: ClusterClient, given: Arguments) -> Any:
+    address = await operating.leader_address(client, given["group"])
+    return await operating.transfer_leadership(client, address, given["group"], given["target"], TRANSFER_TIMEOUT_S)
+
+
+CALL_TIMEOUT_S = 5.0
+TRANSFER_TIMEOUT_S = 0.8 * CALL_TIMEOUT_S
+"""A leader is left so long to hand over; its answer has to arrive within the call's time."""
 
 _NAME: Final[Mapping[str, str | None]] = {"name": None}
 _TABLE: Final = {"columns": "value:int64", "buckets": "1", "replicas": "3", "design": "raft"}
+_MASTERS: Final = {"add": "", "address": "", "remove": ""}
 
-CALLS: Final[Mapping[str, OperatorCall]] = {
+CHANGES: Final[Mapping[str, OperatorCall]] = {
     "CreateTable": OperatorCall({**_NAME, **_TABLE}, _create),
-    "IsCreateTableDone": OperatorCall(_NAME, lambda catalog, given: catalog.is_create_done(given["name"])),
     "AlterTable": OperatorCall({**_NAME, "add": "", "drop": "", "rename": "", "new_name": ""}, _alter),
-    "IsAlterTableDone": OperatorCall(_NAME, lambda catalog, given: catalog.is_alter_done(given["name"])),
-    "DeleteTable": OperatorCall(_NAME, lambda catalog, given: catalog.delete_table(given["name"])),
-    "ListTables": OperatorCall({}, lambda catalog, given: catalog.list_tables()),
-    "GetTableSchema": OperatorCall(_NAME, lambda catalog, given: catalog.table_schema(given["name"])),
-    "GetTableLocations": OperatorCall(_NAME, lambda catalog, given: catalog.table_locations(given["name"])),
-    "GetTabletLocations": OperatorCall(
-        {"tablets": None}, lambda catalog, given: catalog.tablet_locations(given["tablets"].split(","))
-    ),
-    "ListTabletServers": OperatorCall({}, lambda catalog, given: catalog.tablet_servers()),
-    "ListMasters": OperatorCall({}, lambda catalog, given: catalog.masters()),
+    "DeleteTable": OperatorCall(_NAME, lambda client, given: client.catalog.delete_table(given["name"])),
+    "ChangeMasters": OperatorCall(_MASTERS, _change_masters),
+    "DecommissionServer": OperatorCall({"server": None, "leaving": "yes"}, _decommission),
+    "TransferLeadership": OperatorCall({"group": None, "target": None}, _transfer),
 }
 
 
-def prepared(name: str, words: Sequence[str]) -> Callable[[CatalogClient], Awaitable[Any]]:
+def _question(arguments: Mapping[str, str | None], make: Callable[..., Request], reply: type[Any]) -> OperatorCall:
+    """A question, put to the leader master, or where `max_staleness_ms` allows an age to any one (M13)."""
+
+    def ask(client: ClusterClient, given: Arguments) -> Awaitable[Any]:
+        bound = _number(given, "max_staleness_ms") if given["max_staleness_ms"] else None
+        request = make(*(given[key] for key in arguments), max_staleness_ms=bound)
+        return (client.ask_leader if bound is None else client.ask_any_master)(request, reply)
+
+    return OperatorCall({**arguments, "max_staleness_ms": ""}, ask)
+
+
+def _tablets(names: str, max_staleness_ms: int | None) -> GetTabletLocations:
+    return GetTabletLocations(tuple(names.split(",")), max_staleness_ms)
+
+
+QUESTIONS: Final[Mapping[str, OperatorCall]] = {
+    "IsCreateTableDone": _question(_NAME, IsCreateTableDone, DoneReply),
+    "IsAlterTableDone": _question(_NAME, IsAlterTableDone, DoneReply),
+    "ListTables": _question({}, ListTables, ListTablesReply),
+    "GetTableSchema": _question(_NAME, GetTableSchema, TableSchemaReply),
+    "GetTableLocations": _question(_NAME, GetTableLocations, TableLocationsReply),
+    "GetTabletLocations": _question({"tablets": None}, _tablets, TabletLocationsReply),
+    "ListTabletServers": _question({}, ListTabletServers, TabletServersReply),
+    "ListMasters": _question({}, ListMasters, MastersReply),
+    "GetDecommission": OperatorCall(
+        {"server": None}, lambda client, given: operating.decommission_state(client, given["server"])
+    ),
+}
+"""GetDecommission knows no age: what it counts is the leader's alone."""
+
+CALLS: Final[Mapping[str, OperatorCall]] = {**CHANGES, **QUESTIONS}
+
+
+def prepared(name: str, words: Sequence[str]) -> Callable[[ClusterClient], Awaitable[Any]]:
     """The call that the words ask for; raises UserError for what there is not, or not in this form."""
     if name not in CALLS:
         raise UserError(f"There is no call {name!r}; there are: {', '.join(CALLS)}.")
@@ -123,11 +191,10 @@ def prepared(name: str, words: Sequence[str]) -> Callable[[CatalogClient], Await
         if key not in given and default is None:
             raise UserError(f"{name} needs {key}: {call.usage(name)}.")
         given.setdefault(key, default or "")
-    return lambda catalog: call.make(catalog, given)
+    return lambda client: call.make(client, given)
 
 
 UP_FILE = "cluster-up.json"
-CALL_TIMEOUT_S = 5.0
 STATUS_TIMEOUT_S = 1.0
 SETTLE_S = 3.0
 _LONGEST_REPAIR_S = 7 * 24 * 3600.0
@@ -180,7 +247,7 @@ def call_cluster(store: Path, name: str, words: Sequence[str]) -> int:
     """Make one call and print its answer as JSON; 0 if it succeeded, 1 if it was refused or its outcome is unknown."""
     make = prepared(name, words)
     try:
-        answer = asyncio.run(with_cluster(store, lambda client, up: make(client.catalog)))
+        answer = asyncio.run(with_cluster(store, lambda client, up: make(client)))
     except (DefiniteError, IndefiniteError) as error:
         known = "refused" if isinstance(error, DefiniteError) else "its outcome is unknown"
         print(f"{name} {known} ({error.kind}): {error}")

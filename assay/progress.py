@@ -22,8 +22,14 @@ STAGE_SHARES = {"set up": 0.0, "load": 0.05, "heal": 0.85, "recover": 0.88, "fin
 LATER_SHARES = {"save": 0.95, "judge": 0.97, "tear down": 0.99}
 
 
+MOST_FAULTS = 4
+"""Faults that the line names."""
+
 LINE_GAP_S = 10.0
 """Without a terminal a line is printed now and then, this far apart at least."""
+
+WAIT_GAP_S = 1.0
+"""Lines on what the set-up waits for, which may take a minute, are this far apart at least."""
 
 
 def on_terminal() -> bool:
@@ -44,6 +50,7 @@ class RunProgress:
         self._stage = "set up"
         self._events = 0
         self._stopping = False
+        self._faults: dict[tuple[str, int], str] = {}
 
     def __enter__(self) -> RunProgress:
         if self._bar is not None:
@@ -58,12 +65,16 @@ class RunProgress:
         self._stage = name
         self._show(name, {**STAGE_SHARES, **LATER_SHARES}.get(name, 0.0), "")
 
+    def waits(self, what: str) -> None:
+        self._show(self._stage, STAGE_SHARES.get(self._stage, 0.0), f"waiting for {what}", WAIT_GAP_S)
+
     def event(self, op: Op) -> None:
         self._events += 1
-        if self._events % EVENTS_PER_UPDATE == 0 and self._stage == "load":
+        changed = op.process < 0 and self._take_fault(op)
+        if (changed or self._events % EVENTS_PER_UPDATE == 0) and self._stage == "load":
             low, high = STAGE_SHARES["load"], STAGE_SHARES["heal"]
             done = min(1.0, op.time / self._limit_ns)
-            self._show("load", low + done * (high - low), f"{op.time / 1e9:.0f} s, {self._events} events")
+            self._show("load", low + done * (high - low), self._of_load(op.time))
 
     def stopping(self, stage: str, longest_s: float | None) -> None:
         self._stopping = True
@@ -78,12 +89,30 @@ class RunProgress:
         say_at_once(f"ended at once: {unfinished(rundir)}{left}.")
         os._exit(EXIT_WITHOUT_VERDICT)
 
-    def _show(self, stage: str, share: float, note: str) -> None:
+    def _of_load(self, time_ns: int) -> str:
+        """`11 of 30 s, 5,120 events, kill t2`; a load that goes on says so."""
+        limit_s, faults = self._limit_ns / 1e9, list(self._faults.values())
+        now = f"{time_ns / 1e9:.0f} of {limit_s:g} s, {self._events:,} events"
+        return ", ".join([now, *faults[:MOST_FAULTS], *["…"] * (len(faults) > MOST_FAULTS)])
+
+    def _take_fault(self, op: Op) -> bool:
+        """Whether a fault came or went, by what the nemesis reports."""
+        value = op.value if isinstance(op.value, dict) else {}
+        name = (str(value.get("fault")), int(value.get("instance", -1)))
+        if op.type == "invoke" or value.get("step") not in ("begin", "end"):
+            return False
+        if value["step"] == "end":
+            return self._faults.pop(name, None) is not None
+        targets = " ".join(map(str, value.get("targets") or ()))
+        self._faults[name] = f"{name[0]} {targets}".strip()
+        return True
+
+    def _show(self, stage: str, share: float, note: str, gap_s: float | None = None) -> None:
         if self._bar is not None:
             self._bar.show(stage, share, note)
             return
         now_ns = self._clock.monotonic_ns()
-        if self._stopping or now_ns - self._told_ns >= LINE_GAP_S * 1e9:
+        if self._stopping or now_ns - self._told_ns >= (LINE_GAP_S if gap_s is None else gap_s) * 1e9:
             self._told_ns = now_ns
             print(f"{stage}: {note}" if note else stage, file=sys.stderr, flush=True)
 

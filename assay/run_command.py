@@ -18,6 +18,7 @@ from assay.telling import Teller, anomaly_sentences, skipped_words
 from harness.errors import HarnessError, UserError
 from harness.history.arrow import without_pandas
 from harness.history.rundir import RunDir
+from harness.verdict.advice import advice
 
 if TYPE_CHECKING:
     from assay.compose import Finished
@@ -155,6 +156,8 @@ def summary(options: RunOptions, finished: Finished, report: Path | None) -> Ite
     yield f"{verdict.overall.upper()}: {what}" + (f" ({verdict.why})" if verdict.why else "")
     for reason in verdict.reasons:
         yield f"  {reason}"
+    for remedy in advice(verdict.overall, verdict.reasons):
+        yield f"  what to change: {remedy}"
     for sentence in anomaly_sentences(verdict.checkers):
         yield f"  * {sentence}"
     details = verdict.adequacy.details

@@ -19,7 +19,7 @@ from checkers.engines.api import Engine, any_succeeded
 from checkers.engines.local import LocalEngine
 from checkers.engines.session import SparkOptions, worker_fault
 from checkers.engines.spark import SparkEngine, mapped
-from checkers.explain.conclude import readable
+from checkers.explain.conclude import doubted_times, readable
 from checkers.importers.detect import open_source
 from checkers.models import MODELS, ModelInfo
 from checkers.options import CheckOptions
@@ -215,7 +215,7 @@ def _finished(verdict: Verdict, source: Source, engine: Engine, options: CheckOp
         verdict = msgspec.structs.replace(verdict, anomalies={})
     if verdict.valid is True and (reason := says_nothing(source, engine)):
         verdict = _undecided(verdict, reason)
-    note = source.cut_short or source.note
+    note = source.cut_short or source.note or doubted_times(verdict)
     details = verdict.details if note is None else verdict.details | {"note": note}
     return msgspec.structs.replace(readable(verdict, source), seconds=seconds, details=details)
 

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from harness.history.address import Place
 from harness.history.breadth import Breadth, breadth_of_rows
@@ -28,9 +29,18 @@ KEY_COLUMNS: Final = ADDRESS_COLUMNS
 NO_CLOCK: Final = "none"
 """`clock` of operations whose history states no times."""
 
+MOST_CHARACTERS: Final = 200
+"""Of a value as it is told."""
+
+_OF_ITS_END: Final = 40
+"""Of those: values often differ at their ends."""
+
+AGAINST_ORDER: Final = "contradicts the order of events"
+"""`clock` of operations that are evidence, and whose times say another order than their events."""
+
 EVIDENCE_COLUMNS: Final = (
     *("op", "invoke_index", "complete_index", "invoke_time", "complete_time", "type", "process", "f", "mops"),
-    *("node", "clock", "error_class", "value"),
+    *("node", "clock", "error_class", "error", "value"),
 )
 
 
@@ -119,13 +129,17 @@ class Source:
 
     def operations(self, indices: Sequence[int], extra: Sequence[str] = ()) -> dict[int, dict[str, Any]]:
         """The rows of the operations with the given invocation indices, by index; with `extra` columns beside
-        EVIDENCE_COLUMNS."""
+        EVIDENCE_COLUMNS. Where their times contradict the order of their events, these have no clock to be told by."""
         wanted = np.array(sorted({index for index in indices if index >= 0}), np.int64)
         if not len(wanted):
             return {}
         columns = [*EVIDENCE_COLUMNS, *extra]
         tables = self.located(wanted, columns) if self.located is not None else self._located(wanted, columns)
-        return {row["invoke_index"]: row for table in tables for row in table.to_pylist()}
+        rows = {row["invoke_index"]: row for table in tables for row in table.to_pylist()}
+        if times_against_order(tables) is not None:
+            for row in rows.values():
+                row["clock"] = AGAINST_ORDER
+        return rows
 
     def _located(self, wanted: Any, columns: list[str]) -> list[pa.Table]:
         if self.table is not None:
@@ -146,11 +160,58 @@ class Source:
         return self.shown(value) if 0 <= FOREIGN_BASE - 1 - value < len(self.dictionary) else value
 
     def shown(self, value: int | None) -> str:
-        """A value or key as the history wrote it: foreign ones from the dictionary, `nil` for None."""
+        """A value or key as the history wrote it: foreign ones from the dictionary (`shortened`), `nil` for None."""
         if value is None:
             return "nil"
         place = FOREIGN_BASE - 1 - value
-        return self.dictionary[place] if 0 <= place < len(self.dictionary) else str(value)
+        return shortened(self.dictionary[place]) if 0 <= place < len(self.dictionary) else str(value)
+
+
+def times_against_order(tables: Sequence[pa.Table | pa.RecordBatch]) -> str | None:
+    """What is wrong with a history in which the times of events contradict their order, in a sentence; None if nothing.
+
+    The order is what is judged, so that verdicts hold; whoever wrote the history has to say which of both is right.
+    """
+    if not tables:
+        return None
+    index, time_ns = map(np.concatenate, zip(*map(_events, tables), strict=True))
+    order = np.argsort(index, kind="stable")
+    index, time_ns = index[order], time_ns[order]
+    back = np.flatnonzero(time_ns[1:] < time_ns[:-1])
+    if not len(back):
+        return None
+    before, after = (f"event {index[i]} ({in_seconds(int(time_ns[i]))})" for i in (back[0], back[0] + 1))
+    times = "once" if len(back) == 1 else f"{len(back):,} times"
+    return (
+        f"The times of this history go back {times} against the order of its events: {after} comes after {before}. "
+        "It was judged by that order; if the times are right, its events have to be sorted by them first."
+    )
+
+
+def _events(table: pa.Table | pa.RecordBatch) -> tuple[Any, Any]:
+    """Numbers and times (ns) of the events of operations that have a time."""
+    clocked = pc.not_equal(pc.fill_null(table.column("clock").cast(pa.string()), ""), NO_CLOCK)
+    told: list[list[Any]] = [[], []]
+    for edge in ("invoke", "complete"):
+        columns = [table.column(f"{edge}_{what}") for what in ("index", "time")]
+        kept = pc.and_(clocked, pc.and_(*(column.is_valid() for column in columns)))
+        for found, column in zip(told, columns, strict=True):
+            found.append(column.filter(kept).to_numpy(zero_copy_only=False))
+    return np.concatenate(told[0]), np.concatenate(told[1])
+
+
+def in_seconds(time_ns: int) -> str:
+    """`12.031 s`, and what is short of 10 ms whole."""
+    if time_ns >= 10_000_000:
+        return f"{time_ns / 1e9:.3f} s"
+    return f"{time_ns / 1e9:.9f}".rstrip("0").rstrip(".") + " s"
+
+
+def shortened(text: str, most: int = MOST_CHARACTERS) -> str:
+    """The text, or so much of a long one, with its length: `aaa…aab (5,000,000 characters)`."""
+    if len(text) <= most:
+        return text
+    return f"{text[: most - _OF_ITS_END]}…{text[-_OF_ITS_END:]} ({len(text):,} characters)"
 
 
 def rows_with(reader: HistoryReader, groups: range, wanted: Any, columns: list[str]) -> Iterator[pa.Table]:

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from checkers.source import AGAINST_ORDER, NO_CLOCK
 from harness.verdict.faults import Fault
 from results.graph import KIND_COLORS, OTHER_COLOR
 from results.markup import Markup, tag
-from results.words import OUTCOME_COLORS, duration, fault_name, operation
+from results.words import OUTCOME_COLORS, duration, fault_name, operation, outcome
 
 WIDTH, LABEL_WIDTH, ROW_HEIGHT, MARGIN = 1000, 330, 28, 22
 MIN_BAR = 4
@@ -24,9 +25,6 @@ ROLE_WORDS: Final = {"stuck": "can't go next", "before": "has taken effect", "op
 ROLE_COLORS: Final = {"stuck": STUCK_COLOR, "before": BEFORE_COLOR}
 ORDERS: Final = ("realtime", "process", "so", "session")
 """Kinds of steps that are orders of time."""
-
-NO_CLOCK: Final = "none"
-"""`clock` of operations whose history states no times: they are drawn by the order of events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,9 @@ def timeline(
     `steps` are drawn as arrows. `details` of a stuck search (`checkers.verdict.Anomaly`) give operations their roles.
     """
     roles = roles_of(details or {})
-    by_index = any(op.get("clock") == NO_CLOCK or not isinstance(op.get("invoke_time"), int) for op in ops)
+    by_index = any(
+        op.get("clock") in (NO_CLOCK, AGAINST_ORDER) or not isinstance(op.get("invoke_time"), int) for op in ops
+    )
     begin_of = "invoke_index" if by_index else "invoke_time"
     timed = sorted((op for op in ops if isinstance(op.get(begin_of), int)), key=lambda op: (op[begin_of], str(op)))
     if not timed:
@@ -129,7 +129,7 @@ def _row(op: Mapping[str, Any], number: int, scale: Scale, role: str | None) -> 
     end = scale.ended(op)
     open_end = end is None or op.get("type") == "info"
     left, right = scale.x(scale.began(op)), scale.x(scale.begin + scale.length if end is None else end)
-    color = ROLE_COLORS.get(role or "", OUTCOME_COLORS.get(str(op.get("type", "ok")), OUTCOME_COLORS["ok"]))
+    color = ROLE_COLORS.get(role or "", OUTCOME_COLORS.get(outcome(op), OUTCOME_COLORS["ok"]))
     label = operation(op)
     who = f"T{op.get('op', '?')}, process {op.get('process', '?')}" + (f", {op['node']}" if op.get("node") else "")
     who += f" · {ROLE_WORDS[role]}" if role else ""

@@ -3,46 +3,67 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from checkers.source import shortened
 from harness.verdict.faults import Fault
+from harness.verdict.run_verdict import CHECKER
+from results.causes import Card, beside, cards_of
 from results.drawing import timeline
 from results.graph import cycle_in_words, draw_cycle
-from results.markup import Markup, join, parse_markup, table, tag, void
+from results.markup import Markup, join, table, tag, void
+from results.node_logs import NodeLogs
 from results.plots import data_uri
-from results.words import count, fault_name, op_name, operation, seconds, shown
+from results.words import count, fault_name, named, op_name, operation, outcome_words, seconds, shown
 
 MAX_EXPLAINED = 5
 MAX_OPS = 30
+MOST_OF_A_MESSAGE = 4_000
+"""Characters that are shown of one; older verdicts may have longer ones."""
 
 
-def findings(
-    checkers: Mapping[str, Mapping[str, Any]], faults: Sequence[Fault] = (), colors: Mapping[str, str] | None = None
-) -> Markup:
-    """One block a checker, the ones with anomalies first; `colors` are CSS colours of the kinds of faults."""
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What findings are told with: faults and the CSS colours of their kinds, when the history began (ns since the run
+    did), the nodes' logs, and whether so little happened that nothing found is no praise."""
+
+    faults: Sequence[Fault] = ()
+    colors: Mapping[str, str] = field(default_factory=dict)
+    history_start_ns: int = 0
+    logs: NodeLogs | None = None
+    proves_nothing: bool = False
+
+
+def findings(checkers: Mapping[str, Mapping[str, Any]], around: Around | None = None) -> Markup:
+    """One block a checker, the ones with anomalies first."""
+    around = around or Around()
     order = sorted(checkers, key=lambda name: {"False": 0, "unknown": 1}.get(str(checkers[name].get("valid")), 2))
-    return join(checker_block(name, checkers[name], faults, colors or {}) for name in order)
+    cards = cards_of({name: checkers[name] for name in order}, around.history_start_ns)
+    return join(checker_block(name, checkers[name], cards, around) for name in order)
 
 
 def checker_block(
-    name: str, verdict: Mapping[str, Any], faults: Sequence[Fault] = (), colors: Mapping[str, str] | None = None
+    name: str, verdict: Mapping[str, Any], cards: Sequence[Card] = (), around: Around | None = None
 ) -> Markup:
-    """A checker's word, its figures, what it rules out, and its anomalies explained and drawn."""
+    """A checker's word, its figures, what it rules out, and its anomalies explained and drawn; `cards` are those of all
+    checkers."""
+    around = around or Around()
     word = {"True": "valid", "False": "invalid"}.get(str(verdict.get("valid")), "unknown")
-    anomalies = _object(verdict.get("anomalies"))
-    counts = _object(verdict.get("counts"))
-    kinds = list(dict.fromkeys([*anomalies, *(kind for kind, number in counts.items() if number)]))
+    counts, mine = _object(verdict.get("counts")), [card for card in cards if card.checker == name]
+    kinds = list(dict.fromkeys([*(card.kind for card in mine), *(kind for kind, number in counts.items() if number)]))
     figures = [_judged(verdict)]
     if isinstance(verdict.get("seconds"), int | float):
         figures.append(f"checked in {verdict['seconds']:.2f} s")
     if verdict.get("engine"):
         figures.append(f"by the {verdict['engine']} engine")
+    style = "void" if word == "valid" and around.proves_nothing else word
     heading = tag(
-        "h3", tag("span", word, class_=f"badge {word}"), f" {name} ", tag("small", ", ".join(filter(None, figures)))
+        "h3", tag("span", word, class_=f"badge {style}"), f" {name} ", tag("small", ", ".join(filter(None, figures)))
     )
     reason = tag("p", verdict["reason"]) if verdict.get("reason") else None
     nothing = tag("p", "Nothing wrong was found.", class_="quiet") if word == "valid" and not kinds else None
-    found = [_class(kind, counts.get(kind), anomalies.get(kind), faults, colors or {}) for kind in kinds]
+    found = [_class(kind, counts.get(kind), [c for c in mine if c.kind == kind], cards, around) for kind in kinds]
     return tag("section", heading, reason, _models(verdict), nothing, *found, class_="checker")
 
 
@@ -68,35 +89,81 @@ def _texts(value: object) -> list[str]:
     return [str(item) for item in value] if isinstance(value, list | tuple) else []
 
 
-def _class(kind: str, total: object, explained: object, faults: Sequence[Fault], colors: Mapping[str, str]) -> Markup:
-    instances = [item for item in explained if isinstance(item, dict)] if isinstance(explained, list | tuple) else []
-    number = total if isinstance(total, int) else len(instances)
-    shown = instances[:MAX_EXPLAINED]
-    more = number - len(shown)
+def _class(kind: str, total: object, mine: Sequence[Card], cards: Sequence[Card], around: Around) -> Markup:
+    number = total if isinstance(total, int) else sum(len(card.items) for card in mine)
+    shown = mine[:MAX_EXPLAINED]
+    more = number - sum(len(card.items) for card in shown)
     rest = (
         tag("p", f"… and {count(more, 'further anomaly')} of this class.", class_="quiet")
         if more > 0 and shown
         else None
     )
     heading = tag("h4", f"{kind} ", tag("small", count(number, "anomaly")))
-    return tag("div", heading, *(_anomaly(item, faults, colors) for item in shown), rest)
+    return tag("div", heading, *(_card(card, cards, around) for card in shown), rest)
 
 
-def _anomaly(item: Mapping[str, Any], faults: Sequence[Fault], colors: Mapping[str, str]) -> Markup:
+def _card(card: Card, cards: Sequence[Card], around: Around) -> Markup:
+    """What is wrong in one instance, how many are like it, and what else broke then."""
+    item = card.items[0]
     ops = [op for op in item.get("ops") or () if isinstance(op, dict)]
     steps = [step for step in item.get("steps") or () if isinstance(step, dict)]
     details = _object(item.get("details"))
+    times = tag("span", f"{len(card.items)} times", class_="badge times") if len(card.items) > 1 else None
     return tag(
         "article",
-        tag("p", item.get("message", "no explanation was saved"), class_="message"),
+        tag("p", _message(item), " ", times, class_="message"),
         _tear(_object(details.get("tear"))),
+        tag("p", named(ops[0].get("op")), class_="quiet") if ops else None,
         _cycle(steps, ops),
         _steps(steps),
-        timeline(ops, faults, colors, steps, details),
+        _scrolling(timeline(ops, around.faults, around.colors, steps, details)),
+        _beside(card, cards),
         _states(details),
-        tag("details", tag("summary", count(len(ops), "operation")), _ops(ops, faults)) if ops else None,
+        tag("details", tag("summary", count(len(ops), "operation")), _ops(ops, around.faults)) if ops else None,
+        _logs(card, ops, details, around),
+        _alike(card),
         class_="anomaly",
+        id=card.anchor,
     )
+
+
+def _message(item: Mapping[str, Any]) -> str:
+    return shortened(str(item.get("message", "no explanation was saved")), MOST_OF_A_MESSAGE)
+
+
+def _scrolling(picture: Markup | None) -> Markup | None:
+    return None if picture is None else tag("div", picture, class_="scroll wide")
+
+
+def _beside(card: Card, cards: Sequence[Card]) -> Markup | None:
+    """Links to what broke at the same time on the other side of the clients' view."""
+    met = beside(card, cards)
+    if not met:
+        return None
+    inside = card.checker == CHECKER
+    words = "In the window of " if inside else "Meanwhile broke inside the database: "
+    links = []
+    for at_ns, other in met:
+        name = f"{other.checker}: {other.kind}" if inside else other.kind
+        links += [", ", tag("a", f"{name} at {seconds(at_ns)}", href=f"#{other.anchor}")]
+    return tag("p", words, *links[1:], class_="beside")
+
+
+def _alike(card: Card) -> Markup | None:
+    """The other instances, in their words."""
+    others = card.items[1:]
+    if not others:
+        return None
+    lines = [tag("li", _message(item)) for item in others]
+    return tag("details", tag("summary", f"{len(others)} more like it"), tag("ul", *lines))
+
+
+def _logs(card: Card, ops: Sequence[Mapping[str, Any]], details: Mapping[str, Any], around: Around) -> Markup | None:
+    """The logs of the nodes that took part, at the end of the first window."""
+    if around.logs is None or not card.windows:
+        return None
+    nodes = [*(op.get("node") for op in ops), *_texts(details.get("nodes"))]
+    return around.logs.at(nodes, card.windows[0][1])
 
 
 def _cycle(steps: Sequence[Mapping[str, Any]], ops: Sequence[Mapping[str, Any]]) -> Markup | None:
@@ -181,7 +248,7 @@ def _ops(ops: Sequence[Mapping[str, Any]], faults: Sequence[Fault]) -> Markup:
             op.get("process"),
             op.get("node"),
             operation(op),
-            op.get("type", parse_markup("")),
+            outcome_words(op),
             seconds(op.get("invoke_time")),
             seconds(op.get("complete_time")),
             f"{op.get('invoke_index', '?')} – {shown_index(op.get('complete_index'))}",

@@ -16,7 +16,18 @@ import pyarrow.compute as pc
 from checkers.source import EVIDENCE_COLUMNS, Source
 from harness.verdict.faults import Fault
 from results.markup import Markup, join, parse_markup, table, tag
-from results.words import OUTCOME_COLORS, count, duration, fault_name, op_name, operation, seconds
+from results.words import (
+    OUTCOME_COLORS,
+    count,
+    duration,
+    fault_name,
+    named,
+    op_name,
+    operation,
+    outcome,
+    outcome_words,
+    seconds,
+)
 
 Key = tuple[int, int]
 """Table and partition: what fails together, and what clients name."""
@@ -179,7 +190,7 @@ def _article(group: FindingGroup, faults: Sequence[Fault], colors: Mapping[str, 
     left = f", and {group.left_out:,} more further away that are left out" if group.left_out else ""
     words = (
         f"{count(len(group.neighbours), 'operation')} of these keys and of the processes that took part{left}. "
-        "Framed: those of the anomalies; pale: of other keys."
+        f"Framed: those of the anomalies; pale: of other keys. {named(min(group.ops, default=None))}"
     )
     buttons = [tag("button", label, type="button", data_zoom=step) for label, step in (("+", "in"), ("−", "out"))]
     buttons += [tag("button", label, type="button", data_zoom=step) for label, step in (("◂", "left"), ("▸", "right"))]
@@ -190,7 +201,7 @@ def _article(group: FindingGroup, faults: Sequence[Fault], colors: Mapping[str, 
         tag("h4", title(group)),
         tag("p", words, class_="quiet"),
         tag("div", *buttons, hint, class_="zoom"),
-        tag("div", _picture(group, faults, colors), class_="scroll"),
+        tag("div", _picture(group, faults, colors), class_="scroll wide"),
         tag("details", tag("summary", count(len(group.neighbours), "operation")), _table(group)),
         class_="panel around",
     )
@@ -238,15 +249,16 @@ def _bar(op: Mapping[str, Any], group: FindingGroup, top: int, x: Any) -> Markup
     width = max(x(last) - x(begin), MIN_BAR)
     lasted = "never completed" if end is None else duration(end - begin)
     what = operation(op)
-    tip = f"{op_name(op['op'])}: {what} · {op['type']} · {op['node'] or 'no node'} · {seconds(begin)}, {lasted}"
+    tip = f"{op_name(op['op'])}: {what} · {outcome_words(op)} · {op['node'] or 'no node'} · {seconds(begin)}, {lasted}"
     shape = {"x": x(begin), "y": top + 4, "width": width, "height": 15, "rx": 2, "data_begin": begin, "data_end": last}
     label = tag("text", what, x=x(begin) + 3, y=top + 15, class_="label", data_begin=begin, data_end=last,
+                fill=None if here else "#20272e",
                 style=None if len(what) * LETTER < width else "display:none")  # fmt: skip
     bar = tag(
         "rect",
         tag("title", tip),
         **shape,
-        fill=OUTCOME_COLORS.get(op["type"], OUTCOME_COLORS["ok"]),
+        fill=OUTCOME_COLORS.get(outcome(op), OUTCOME_COLORS["ok"]),
         fill_opacity=(0.9 if op["type"] == "ok" else 0.55) if here else 0.2,
         stroke="#b00020" if own else None,
         stroke_width=2.5 if own else None,
@@ -259,7 +271,7 @@ def _table(group: FindingGroup) -> Markup:
     header = ("operation", "process", "node", "what", "type", "invoked", "completed", "in an anomaly")
     rows = [
         (
-            op_name(op["op"]), op["process"], op["node"], operation(op), op["type"], seconds(op["invoke_time"]),
+            op_name(op["op"]), op["process"], op["node"], operation(op), outcome_words(op), seconds(op["invoke_time"]),
             seconds(op["complete_time"]), "yes" if op["op"] in group.ops else "",
         )
         for op in sorted(group.neighbours, key=lambda op: op["invoke_time"])

@@ -18,7 +18,7 @@ from checkers.columns.projection import MISMATCH
 from harness.errors import ELSEWHERE
 from harness.verdict.faults import Fault
 from harness.verdict.leaderships import Leadership
-from results.saved import TYPES, Points, decoded
+from results.saved import OUTCOMES, Points, decoded
 from results.words import OUTCOME_COLORS, fault_name
 
 PALETTE = ("#e07b39", "#c8375b", "#3a7ca5", "#7a5195", "#2f8f7f", "#b5651d", "#8a8d3b")
@@ -85,11 +85,9 @@ def _draw_leadership(axis: Axes, lane: int, led: Leadership, end_ns: int, color:
             return
 
 
-TYPE_MARKS = {"ok": (3.0, 0.45, "o"), "fail": (9.0, 0.8, "x"), "info": (13.0, 0.9, "^")}
-TYPE_WORDS = {"ok": "ok", "info": "unknown outcome", "fail": "failed for certain"}
+TYPE_MARKS = {"ok": (3.0, 0.45, "o"), ELSEWHERE: (3.0, 0.45, "o"), "fail": (9.0, 0.8, "x"), "info": (13.0, 0.9, "^")}
+TYPE_WORDS = {"ok": "ok", "info": "unknown outcome", ELSEWHERE: "others serve it", "fail": "failed for certain"}
 SHADE_ALPHA = 0.16
-FAILED_WORDS = {MISMATCH: "found another value", ELSEWHERE: "others serve it"}
-"""What operations that failed for certain may have been told that is an answer."""
 PHASE_WORDS = {"recover": "recovery", "final": "final reads", "each-node": "final reads of each node"}
 MOST_NAMED = 14
 """How many nodes have their names beside the clocks' curves."""
@@ -180,16 +178,15 @@ def svg_of(figure: Figure) -> bytes:
 
 
 def _type_words(points: Points, f: str, type: str) -> str:
-    """How these operations ended; those that failed may have been told something that is no error."""
-    told = [words for error_class, words in FAILED_WORDS.items() if points.count_class(f, error_class)]
-    if type != "fail" or not told:
+    """How these operations ended; those that failed may have found another value, which is no error."""
+    unmet = points.count_class(f, MISMATCH)
+    if type != "fail" or not unmet:
         return TYPE_WORDS[type]
-    errors = points.count(f, "fail") > sum(points.count_class(f, error_class) for error_class in FAILED_WORDS)
-    return ", or ".join([*told, *(["failed"] if errors else [])])
+    return "found another value" + (", or failed" if points.count(f, "fail") > unmet else "")
 
 
 def _latency(axis: Axes, points: Points, f: str) -> None:
-    for type in TYPES:
+    for type in OUTCOMES:
         series = points.series.get((f, type))
         if series is None:
             continue
@@ -218,7 +215,7 @@ def _latency(axis: Axes, points: Points, f: str) -> None:
     axis.set_title(f"Latency of {plain(f)}", loc="left", fontsize=10, fontweight="bold", color="#20272e")
     axis.grid(axis="y", color="#e3e7eb", linewidth=0.6)
     axis.legend(
-        loc="lower right", bbox_to_anchor=(1.0, 1.0), ncol=5, fontsize=8, frameon=False, markerscale=1.6, borderpad=0
+        loc="lower right", bbox_to_anchor=(1.0, 1.0), ncol=6, fontsize=8, frameon=False, markerscale=1.6, borderpad=0
     )
 
 
@@ -240,14 +237,14 @@ def _quantiles(axis: Axes, times_s: np.ndarray[Any, Any], latencies_ms: np.ndarr
 def _rate(axis: Axes, points: Points) -> None:
     seconds = int(np.ceil(points.end_s)) + 1
     step = max(1, seconds // 600)
-    totals = {type: np.zeros(seconds + step) for type in TYPES}
+    totals = {type: np.zeros(seconds + step) for type in OUTCOMES}
     for (_, type), series in points.series.items():
         counts = series.per_second[:seconds]
         totals.setdefault(type, np.zeros(seconds + step))[: len(counts)] += counts
     times = np.arange(0, seconds, step)
-    stacked = [np.add.reduceat(totals[type][:seconds], times) / step for type in TYPES]
+    stacked = [np.add.reduceat(totals[type][:seconds], times) / step for type in OUTCOMES]
     axis.stackplot(
-        times, stacked, colors=[OUTCOME_COLORS[type] for type in TYPES], alpha=0.75, linewidth=0, step="post"
+        times, stacked, colors=[OUTCOME_COLORS[type] for type in OUTCOMES], alpha=0.75, linewidth=0, step="post"
     )
     axis.set_ylim(bottom=0)
     axis.set_ylabel("operations/s")

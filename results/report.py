@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from harness.history.rundir import RunDir, open_run, write_atomic
-from results import sections
-from results.findings import findings
+from results import neighbours, sections
+from results.findings import Around, findings
 from results.markup import Markup, join, page, table, tag, void
-from results.neighbours import around
+from results.node_logs import NodeLogs, wall_zero_ns
 from results.plots import colors_of, data_uri, overview
 from results.saved import Saved, load
 from results.sections import recoveries
@@ -100,7 +100,7 @@ def _section(found: Mapping[str, Any], number: int) -> Markup:
         (
             tag("h2", str(found.get("input", "?")), id=f"input-{number}"),
             tag("p", note, class_="quiet") if note else None,
-            findings(checkers_of(found)),
+            findings(checkers_of(found), Around(proves_nothing=found.get("why") == "vacuous")),
         )
     )
 
@@ -114,22 +114,30 @@ def build_report(run: Path, colors: Mapping[str, str] | None = None, to: Path | 
     """
     rundir = open_run(run)
     target = to or rundir.report_html
-    write_atomic(target, render(rundir, colors or {}).encode())
+    write_atomic(target, render(rundir, colors or {}, target.parent).encode())
     return target
 
 
-def render(rundir: RunDir, colors: Mapping[str, str]) -> str:
-    """The whole page."""
+def render(rundir: RunDir, colors: Mapping[str, str], folder: Path) -> str:
+    """The whole page, which is to lie in this folder."""
     saved = load(rundir)
     title = f"{saved.verdict.get('overall', 'unfinished')}: {sections.subject(saved)}"
-    return page(title, _body(saved, colors_of(saved.faults, colors)))
+    return page(title, _body(saved, colors_of(saved.faults, colors), folder))
 
 
-def _body(saved: Saved, colors: Mapping[str, str]) -> Markup:
+def _body(saved: Saved, colors: Mapping[str, str], folder: Path) -> Markup:
+    start_ns = saved.outcome.get("history_start_ns")
+    around = Around(
+        saved.faults,
+        colors,
+        start_ns if isinstance(start_ns, int) else 0,
+        NodeLogs(saved.rundir.nodes, folder, wall_zero_ns(saved.run, saved.outcome)),
+        sections.proves_nothing(saved),
+    )
     parts = (
         sections.questions(saved),
         tag("h2", "What was found"),
-        findings(saved.checkers, saved.faults, colors) if saved.checkers else tag("p", "No checker judged this run."),
+        findings(saved.checkers, around) if saved.checkers else tag("p", "No checker judged this run."),
         _around(saved, colors),
         tag("h2", "What happened"),
         _pictures(saved, colors),
@@ -146,7 +154,7 @@ def _body(saved: Saved, colors: Mapping[str, str]) -> Markup:
 
 
 def _around(saved: Saved, colors: Mapping[str, str]) -> Markup | None:
-    found = around(saved.groups, saved.faults, colors)
+    found = neighbours.around(saved.groups, saved.faults, colors)
     return None if found is None else join((tag("h2", "Anomalies by key and time, with their neighbours"), found))
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from checkers.importers.detect import open_source
-from harness.errors import UNDECODABLE, UserError
+from harness.errors import ELSEWHERE, UNDECODABLE, UserError
 from harness.history.journal import read_journal
 from harness.history.rundir import RunDir
 from harness.history.saved import open_saved
@@ -31,6 +31,8 @@ from results.neighbours import MOST_GROUPS, FindingGroup, find_neighbours, group
 MAX_SAMPLE = 24_000
 COLUMNS = ["process", "phase", "f", "type", "invoke_time", "complete_time", "value", "error_class", "error"]
 TYPES = ("ok", "info", "fail")
+OUTCOMES = ("ok", "info", ELSEWHERE, "fail")
+"""How operations are counted: one that a node refused because others serve what it is about was answered."""
 
 
 @dataclass(slots=True)
@@ -73,7 +75,7 @@ class MissedOperations:
 
 @dataclass(slots=True)
 class Points:
-    """Client operations by (f, type), the length of the history, and the nemesis' own operations as they were saved.
+    """Client operations by (f, outcome), the length of the history, and the nemesis' own operations as they were saved.
 
     `stride` above 1 means that single operations are a sample (the slowest are kept); counts are always exact.
     `phases` counts client operations by phase, `begins_s` says when each phase began; `missed` are those that did not
@@ -112,6 +114,8 @@ class Points:
         end = clients["complete_time"].cast(pa.float64()).to_numpy(zero_copy_only=False) / 1e9
         self.end_s = max(self.end_s, float(begin.max()), float(np.nan_to_num(end).max()))
         labels = [np.asarray(clients[name].to_pylist(), dtype=object) for name in ("f", "type")]
+        elsewhere = pc.fill_null(pc.equal(clients["error_class"].cast(pa.string()), ELSEWHERE), False)
+        labels[1][elsewhere.to_numpy(zero_copy_only=False)] = ELSEWHERE
         for f in dict.fromkeys(labels[0]):
             for type in dict.fromkeys(labels[1]):
                 chosen = (labels[0] == f) & (labels[1] == type)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from datetime import UTC
 from typing import Any
 
 import matplotlib
@@ -11,12 +12,14 @@ from matplotlib.figure import Figure
 
 from checkers.columns.projection import MISMATCH
 from harness.errors import ELSEWHERE
+from harness.verdict.advice import advice
 from harness.verdict.facts import EACH_NODE
 from harness.verdict.faults import Fault, skips
 from results.markup import Markup, join, listing, table, tag, void
+from results.node_logs import time_of
 from results.plots import STYLE, TYPE_WORDS, data_uri, plain, svg_of
-from results.saved import TYPES, MissedOperations, Points, Saved, decoded
-from results.words import QUESTIONS, VERDICT_WORDS, WHY_WORDS, duration, seconds
+from results.saved import OUTCOMES, MissedOperations, Points, Saved, decoded
+from results.words import QUESTIONS, VERDICT_WORDS, WHY_WORDS, duration, seconds, shown
 
 MAX_FAULTS = 400
 LONGEST_EVIDENCE = 60
@@ -29,15 +32,34 @@ def banner(saved: Saved) -> Markup:
     word = word if word in VERDICT_WORDS else "unfinished"
     why = str(saved.verdict.get("why"))
     reasons = [*_list(saved.verdict.get("reasons")), *saved.gaps]
+    remedies = advice(word, [str(reason) for reason in _list(saved.verdict.get("reasons"))])
     return tag(
         "header",
         tag("p", subject(saved), class_="subject"),
+        tag("p", origin(saved), class_="subject"),
         tag("h1", word.upper()),
         tag("p", f"{why}: {WHY_WORDS[why]}", class_="why") if why in WHY_WORDS else None,
         tag("p", VERDICT_WORDS[word], class_="meaning"),
         listing(reasons) if reasons else None,
+        join((tag("p", "What to change:"), listing(remedies))) if remedies else None,
         class_=f"banner {word}",
     )
+
+
+def origin(saved: Saved) -> str:
+    """Of which commit the run is, and when it began."""
+    provenance = _object(saved.run.get("provenance"))
+    commit, began = provenance.get("git_commit"), time_of(saved.run.get("started"))
+    of = f"commit {str(commit)[:12]}" + (" with changes" if provenance.get("git_dirty") else "") if commit else ""
+    if began is None:
+        return of or "of an unknown commit and time"
+    utc = f"{began.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC" if began.tzinfo else f"{began:%Y-%m-%d %H:%M:%S}, local time"
+    return f"{of or 'of an unknown commit'} · started {utc}"
+
+
+def proves_nothing(saved: Saved) -> bool:
+    """Whether so little happened that no answer is worth praise."""
+    return saved.verdict.get("why") == "vacuous" or _object(saved.verdict.get("adequacy")).get("answer") is False
 
 
 def subject(saved: Saved) -> str:
@@ -67,6 +89,7 @@ def questions(saved: Saved) -> Markup:
         style = {"True": "valid", "False": "invalid" if name in ("safety", "liveness") else "unknown"}.get(
             value, "unknown"
         )
+        style = "void" if style == "valid" and proves_nothing(saved) else style
         reasons = _list(answer.get("reasons"))
         details = [_detail(name, answer.get("details")), _floors(saved) if name == "adequacy" else None]
         cards.append(
@@ -213,12 +236,12 @@ def operations(saved: Saved) -> Markup:
     rows = []
     directed = any(error_class == ELSEWHERE for error_class, _ in points.missed)
     for f in points.fs:
-        ok, unknown, failed = (points.count(f, type) for type in TYPES)
-        unmet, elsewhere = points.count_class(f, MISMATCH), points.count_class(f, ELSEWHERE)
-        answered = f"{(ok + unmet + elsewhere) / max(ok + unknown + failed, 1):.1%}"
+        ok, unknown, elsewhere, failed = (points.count(f, type) for type in OUTCOMES)
+        unmet, total = points.count_class(f, MISMATCH), ok + unknown + elsewhere + failed
+        answered = f"{(ok + unmet + elsewhere) / max(total, 1):.1%}"
         others = (elsewhere,) if directed else ()
-        rows.append((f, ok + unknown + failed, ok, unmet, *others, unknown, failed - unmet - elsewhere, answered))
-    elsewhere_word = ("others serve it",) if directed else ()
+        rows.append((f, total, ok, unmet, *others, unknown, failed - unmet, answered))
+    elsewhere_word = (TYPE_WORDS[ELSEWHERE],) if directed else ()
     header = ("operation", "in all", TYPE_WORDS["ok"], "found another value", *elsewhere_word, TYPE_WORDS["info"])
     note = tag("p", _ASKED_EACH, class_="quiet") if directed and EACH_NODE in points.begins_s else None
     return join((table((*header, TYPE_WORDS["fail"], "answered"), rows), note, _errors(points)))
@@ -236,7 +259,7 @@ def _errors(points: Points) -> Markup | None:
     if not errors:
         return None
     rows = [
-        (error_class, TYPE_WORDS[type], missed.by_f.total(), _by_f(missed), missed.message)
+        (error_class, TYPE_WORDS[type], missed.by_f.total(), _by_f(missed), shown(missed.message))
         for (error_class, type), missed in sorted(errors, key=lambda item: -item[1].by_f.total())
     ]
     header = ("error", "outcome", "operations", "of which", "the first was told")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from checkers.source import shortened
+from harness.errors import ELSEWHERE
 from harness.verdict.faults import Fault
 
 MOST_ITEMS = 16
@@ -13,7 +15,7 @@ MOST_ITEMS = 16
 PREPOSITIONS = {"dequeue": "from", "drain": "from", "remove": "from", "generate": "for", "read": "from"}
 """How a micro-operation's value goes with its key, where not by `to`."""
 
-OUTCOME_COLORS = {"ok": "#2f6fab", "info": "#e0962a", "fail": "#b23a6b"}
+OUTCOME_COLORS = {"ok": "#2f6fab", "info": "#e0962a", ELSEWHERE: "#8a94a0", "fail": "#b23a6b"}
 """How an operation is drawn, by its outcome."""
 
 VERDICT_WORDS = {
@@ -64,6 +66,19 @@ def operation(op: Mapping[str, Any]) -> str:
     return str(op.get("f", "?"))
 
 
+def outcome(op: Mapping[str, Any]) -> str:
+    """How an operation ended: its type, but that a node which says that others serve has answered (ELSEWHERE)."""
+    return ELSEWHERE if op.get("error_class") == ELSEWHERE else str(op.get("type", "ok"))
+
+
+def outcome_words(op: Mapping[str, Any]) -> str:
+    """`ok`, `others serve it`, or `fail: timed out` with what it was told."""
+    if outcome(op) == ELSEWHERE:
+        return "others serve it"
+    told = op.get("error") or op.get("error_class")
+    return str(op.get("type", "")) + (f": {shown(told)}" if told else "")
+
+
 def micro_operation(mop: Any) -> str:
     """One micro-operation, given as an object or in the array form of `harness.history.ops.Mop`."""
     if isinstance(mop, list | tuple):
@@ -98,26 +113,32 @@ def _bounds(values: object) -> str:
 
 def address(mop: Mapping[str, Any]) -> str:
     """`key 5`, with row, column and table where they are not the first."""
-    words = f"key {mop.get('partition')}"
-    words += "".join(f" {name} {mop[name]}" for name in ("row", "column", "table") if mop.get(name))
+    words = f"key {shown(mop.get('partition'))}"
+    words += "".join(f" {name} {shown(mop[name])}" for name in ("row", "column", "table") if mop.get(name))
     return words
 
 
 def shown(value: object, left_out: int = 0) -> str:
-    """A value; `nil` for none, `[1 2 3]` for a list, of which a long one shows its ends; `left_out` elements of it are
-    not here, in its middle."""
+    """A value, `shortened`; `nil` for none, `[1 2 3]` for a list, of which a long one shows its ends; `left_out`
+    elements of it are not here, in its middle."""
     if isinstance(value, list | tuple):
-        items = [shown(item) for item in value]
-        if left_out or len(items) > MOST_ITEMS:
-            more = len(items) - MOST_ITEMS + 4 + left_out
-            items = [*items[:4], f"… {more} more …", *items[8 - MOST_ITEMS :]]
+        if left_out or len(value) > MOST_ITEMS:
+            more = len(value) - MOST_ITEMS + 4 + left_out
+            items = [*map(shown, value[:4]), f"… {more} more …", *map(shown, value[8 - MOST_ITEMS :])]
+        else:
+            items = [shown(item) for item in value]
         return f"[{' '.join(items)}]"
-    return "nil" if value is None else str(value)
+    return "nil" if value is None else shortened(str(value))
 
 
 def op_name(op: object) -> str:
     """An operation by its number, as the explanations name it."""
     return "the initial state" if str(op) == "-1" else f"T{op}"
+
+
+def named(op: object) -> str:
+    """What the name of an operation stands for, in a sentence; nothing for none."""
+    return "" if op is None else f"{op_name(op)} is the operation with the number {op} in the history."
 
 
 def count(number: int, noun: str) -> str:

@@ -16,7 +16,7 @@ from checkers.columns.codes import NIL
 from checkers.engines.api import Engine
 from checkers.explain.speaker import Speaker, key_in
 from checkers.findings import NO_KEY, Finding, Findings, Key, refuse_unsupported
-from checkers.source import Source
+from checkers.source import AGAINST_ORDER, MOST_CHARACTERS, Source, shortened
 from checkers.verdict import Anomaly, Validity, Verdict
 from harness.history.columns import FOREIGN_BASE
 
@@ -97,7 +97,7 @@ def who(speaker: Speaker, index: int, did: str) -> str:
 def whose(speaker: Speaker, index: int, what: str) -> str:
     """`process 3's <what> (invoked at 11.2 s, acknowledged at 11.3 s)`, or what became of it."""
     row = speaker.rows[index]
-    fate = {"ok": "acknowledged", "fail": "failed", "info": "of unknown outcome"}[row["type"]]
+    fate = {"ok": "acknowledged", "fail": speaker.failed(index), "info": "of unknown outcome"}[row["type"]]
     if row["type"] != "info":
         fate = f"{fate} at {speaker.when(index, 'complete')}"
     return f"process {row['process']}'s {what} (invoked at {speaker.when(index, 'invoke')}, {fate})"
@@ -122,13 +122,45 @@ def readable(verdict: Verdict, source: Source) -> Verdict:
     return msgspec.structs.replace(verdict, anomalies=anomalies)
 
 
+_MOST_OF_A_SENTENCE: Final = 4_000
+"""Characters of a sentence, which names values (each `shortened` already) and may name many."""
+
+
+def doubted_times(verdict: Verdict) -> str | None:
+    """What is said where evidence has times that contradict the order of its events; of a history that is streamed no
+    other times are compared."""
+    ops = (op for found in verdict.anomalies.values() for anomaly in found for op in anomaly.ops)
+    if not any(op.get("clock") == AGAINST_ORDER for op in ops):
+        return None
+    return "Times of operations named here contradict the order of their events, by which the history was judged."
+
+
 def _anomaly(anomaly: Anomaly, source: Source) -> Anomaly:
     keys = [anomaly.key, *(step[name] for step in anomaly.steps for name in ("key", "seen_key") if name in step)]
-    return msgspec.structs.replace(anomaly, ops=tuple(_operation(op, keys, source) for op in anomaly.ops))
+    return msgspec.structs.replace(
+        anomaly,
+        message=shortened(anomaly.message, _MOST_OF_A_SENTENCE),
+        ops=tuple(_operation(op, keys, source) for op in anomaly.ops),
+        steps=_sentences_shortened(anomaly.steps),
+        details=_sentences_shortened(anomaly.details),
+    )
+
+
+def _sentences_shortened(told: Any) -> Any:
+    """The same data, its texts no longer than a sentence may be."""
+    if isinstance(told, str):
+        return shortened(told, _MOST_OF_A_SENTENCE)
+    if isinstance(told, dict):
+        return {name: _sentences_shortened(each) for name, each in told.items()}
+    if isinstance(told, list | tuple):
+        return (tuple if isinstance(told, tuple) else list)(map(_sentences_shortened, told))
+    return told
 
 
 def _operation(op: dict[str, Any], keys: Sequence[Any], source: Source) -> dict[str, Any]:
     """The operation itself where it is readable as it is: evidence is not held twice."""
+    long = {name: shortened(op[name]) for name in ("value", "error") if len(op.get(name) or "") > MOST_CHARACTERS}
+    op = op | long if long else op
     mops = op.get("mops") or []
     if len(mops) > _MOST_SHOWN:
         shown = [_mop(mop, source) for mop in _telling(mops, keys, source)]

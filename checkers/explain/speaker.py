@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from checkers.findings import PRESENCE, Key
-from checkers.source import KEY_COLUMNS, NO_CLOCK, Source
+from checkers.source import AGAINST_ORDER, KEY_COLUMNS, NO_CLOCK, Source, in_seconds, shortened
 
 
 def key_in(mop: Mapping[str, Any]) -> Key:
@@ -34,14 +34,12 @@ class Speaker:
 
     def when(self, index: int, edge: str) -> str:
         """When an operation's edge (`invoke` or `complete`) was: seconds since the start, or the event's index where
-        the history states no times."""
+        the history states no times, or such as contradict the order of events."""
         row = self.rows[index]
         time_ns = row[f"{edge}_time"]
-        if row["clock"] == NO_CLOCK or time_ns is None:
+        if row["clock"] in (NO_CLOCK, AGAINST_ORDER) or time_ns is None:
             return f"event {row[f'{edge}_index']}"
-        if time_ns >= 10_000_000:
-            return f"{time_ns / 1e9:.3f} s"
-        return f"{time_ns / 1e9:.9f}".rstrip("0").rstrip(".") + " s"
+        return in_seconds(time_ns)
 
     def about(self, key: Key, narrowed: Narrow = about_key) -> Speaker:
         """A speaker that tells of operations on several cells only what they did to this one."""
@@ -70,6 +68,17 @@ class Speaker:
     def began(self, index: int) -> str:
         """`began at 11.900 s`."""
         return f"began at {self.when(index, 'invoke')}"
+
+    def failed(self, index: int) -> str:
+        """`failed`, or `failed (timed out)`, with what it was told: clients also call failed what may not have."""
+        told = self.rows[index].get("error")
+        return f"failed ({shortened(told)})" if told else "failed"
+
+    def initially(self, value: int | None) -> str:
+        """What to try where a register shows this value, 0, which nobody had written: ` If it begins as 0 …`."""
+        if value != 0 or self.source.initial is not None:
+            return ""
+        return " If registers of this history begin as 0, not unset, say so: -o initial=0."
 
     def value(self, index: int) -> str:
         """What the operation read or wrote."""

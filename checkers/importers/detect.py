@@ -14,7 +14,7 @@ from checkers.importers.integrity import COLUMNS, EventOrder, verify_here
 from checkers.importers.jepsen import open_edn, open_jepsen_log, open_json
 from checkers.importers.text_parts import has_text_parts, text_of_parts
 from checkers.importers.transactions import AWDIT_LINE, PLUME_LINE, open_awdit, open_plume
-from checkers.source import Source
+from checkers.source import Source, times_against_order
 from harness.errors import UNDECODABLE, UserError
 from harness.history.address import Address, Place, place_of
 from harness.history.journal import is_journal, read_journal
@@ -92,9 +92,13 @@ def open_source(named: Place | str, format: str = "auto", *, verify: bool = True
 
 
 def _ordered(source: Source) -> Source:
-    """The source; raises UserError unless its events, if they are in memory, have one order."""
-    if source.table is not None:
-        EventOrder(source.path, source.rows).check(source.batches(COLUMNS))
+    """The source, with a note if its times contradict the order of its events, where they are in memory; raises
+    UserError unless they have one order."""
+    if source.table is None:
+        return source
+    EventOrder(source.path, source.rows).check(source.batches(COLUMNS))
+    if wrong := times_against_order([source.table]):
+        source = replace(source, note=wrong if source.note is None else f"{source.note} {wrong}")
     return source
 
 

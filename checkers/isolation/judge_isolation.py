@@ -59,7 +59,7 @@ def judge_isolation(source: Source, engine: Engine, options: CheckOptions) -> Ve
     valid: Validity = LEVELS.index(strongest) >= LEVELS.index(asked)
     if valid and unclear:
         return _unknown(found, engine, strongest, unclear)
-    return _verdict(source, engine, found, valid, strongest, facts)
+    return _verdict(replace(source, initial=initial), engine, found, valid, strongest, facts)
 
 
 def _asked(consistency: str | None) -> str:
@@ -132,10 +132,10 @@ def _bad_read(speaker: Speaker, finding: Finding) -> str:
     mine = _name(speaker, reader)
     first = f"{mine} (process {speaker.rows[reader]['process']}) read {value} from {where}"
     written = speaker.source.shown(facts.get("written"))
-    other = _name(speaker, writer) if writer >= 0 else ""
+    other, failed = (_name(speaker, writer), speaker.failed(writer)) if writer >= 0 else ("", "")
     second = {
-        "ThinAirRead": "but no transaction in the whole history wrote that value.",
-        "AbortedRead": f"but only {other} wrote that value, and it failed, so it must never be seen.",
+        "ThinAirRead": f"but no transaction in the whole history wrote that value.{speaker.initially(facts['value'])}",
+        "AbortedRead": f"but only {other} wrote that value, and it {failed}, so it must never be seen.",
         "FutureRead": f"but it wrote {value} there only afterwards, in the same transaction.",
         "NotMyOwnWrite": f"although it had itself written {written} there before.",
         "NotMyLastWrite": f"which it had written there itself, although it had written {written} there since.",

@@ -211,9 +211,10 @@ def _unwritten(speaker: Speaker, finding: Finding) -> tuple[str, Steps]:
     shown = finding.facts["shown"]
     where = cell_words(speaker, shown["cell"])
     said = f"{_reads(speaker, reader)} shows {speaker.source.shown(shown['value'])} in {where}"
+    failed = speaker.failed(writer) if writer >= 0 else "failed"
     why = {
         "never": "which no operation wrote",
-        "failed": "which was written by an operation that failed, so it never took effect",
+        "failed": f"which was written by an operation that {failed}, so it never took effect",
         "later": "whose write began only after that read had ended",
         "own": "which the same operation wrote only afterwards",
     }[finding.facts["why"]]

@@ -53,10 +53,10 @@ class TxnSpeaker:
 
     def listed(self, values: Sequence[int] | None) -> str:
         """`[1 2 3]`, long ones as `[1 2 … 255 256]`."""
-        items = [self.shown(value) for value in values or ()]
-        if len(items) > _SHOWN:
-            items = [*items[:2], "…", *items[-3:]]
-        return f"[{' '.join(items)}]"
+        values = values or ()
+        long = len(values) > _SHOWN
+        items = [self.shown(value) for value in ((*values[:2], *values[-3:]) if long else values)]
+        return f"[{' '.join([*items[:2], '…', *items[2:]] if long else items)}]"
 
     def mops(self, index: int, key: Key) -> list[dict[str, Any]]:
         return [mop for mop in self.rows[index]["mops"] or () if key_in(mop) == key]
@@ -106,10 +106,11 @@ class TxnSpeaker:
         theirs = [mop["value"] for mop in self.mops(writer, key) if mop["f"] != "r"]
         for mop in self.reads(reader, key):
             values = mop["values"] or []
-            missed = [value for value in theirs if value not in set(values)]
-            if missed:
+            held = set(values)
+            missed = next((value for value in theirs if value not in held), None)
+            if missed is not None:
                 last = self.shown(values[-1]) if values else None
-                return self.listed(values), last, self.shown(missed[0])
+                return self.listed(values), last, self.shown(missed)
         return self.first_read(reader, key), "it", self.shown(theirs[0]) if theirs else "?"
 
     def seen_from(self, reader: int, writer: int, key: Key) -> list[str]:
@@ -282,7 +283,7 @@ def _aborted(speaker: TxnSpeaker, finding: Finding) -> str:
     values = ", ".join(speaker.seen_from(reader, writer, finding.key))
     return (
         f"{speaker.began(reader)} read {values} from {speaker.speaker.key(finding.key)}. "
-        f"{speaker.began(writer)} wrote that and failed, so nobody may ever see it."
+        f"{speaker.began(writer)} wrote that and {speaker.speaker.failed(writer)}, so nobody may ever see it."
     )
 
 
@@ -299,10 +300,10 @@ def _intermediate(speaker: TxnSpeaker, finding: Finding) -> str:
 def _dirty(speaker: TxnSpeaker, finding: Finding) -> str:
     aborted, later = finding.ops
     where = speaker.speaker.key(finding.key)
+    written, built = (", ".join(speaker.written(index, finding.key)) for index in finding.ops)
     return (
-        f"{speaker.began(aborted)} wrote {', '.join(speaker.written(aborted, finding.key))} to {where} and failed, yet "
-        f"{speaker.began(later, upper=False)} built on it: its {', '.join(speaker.written(later, finding.key))} comes "
-        "behind it in what was read."
+        f"{speaker.began(aborted)} wrote {written} to {where} and {speaker.speaker.failed(aborted)}, yet "
+        f"{speaker.began(later, upper=False)} built on it: its {built} comes behind it in what was read."
     )
 
 

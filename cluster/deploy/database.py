@@ -10,6 +10,7 @@ from itertools import count
 from random import Random
 from typing import Any, ClassVar
 
+from cluster.client import operating
 from cluster.client.client import ClusterClient, MakeChange
 from cluster.deploy.adapter import (
     DATABASE_NAME,
@@ -53,7 +54,6 @@ from cluster.wire.messages import (
     TabletLocation,
     WriteCell,
 )
-from cluster.wire.operating import ChangeMasters, LeadershipReply, TransferLeadership
 from cluster.wire.rows import ChangeRow
 from harness.errors import DefiniteError, HarnessError, IndefiniteError
 from harness.ports.api import Clock, Ports, node_of
@@ -367,19 +367,17 @@ class ReferenceDatabase(ABC):
             if server_id is None:
                 return f"{add} does not answer"
             newcomer = Member(server_id, self.address(add))
-        client = self.admin_client(timeout_s)
-        request = ChangeMasters(newcomer, remove, 0.9 * client.patience_s)
         try:
-            await client.ask_leader(request, ConfigurationReply)
+            await operating.change_masters(self.admin_client(timeout_s), newcomer, remove)
         except (DefiniteError, IndefiniteError) as error:
             return str(error)
         return None
 
     async def transfer_leadership(self, leader: str, group: str, target: str, timeout_s: float) -> str | None:
         """`harness.powers.Transferable`: an operator's call to the leader of a tablet or of the catalog (§3.10)."""
-        request = TransferLeadership(group, target, timeout_s)
+        client, address = self._operator(timeout_s), self.address(leader)
         try:
-            reply = await self._operator(timeout_s).ask_once(self.address(leader), request, LeadershipReply)
+            reply = await operating.transfer_leadership(client, address, group, target, timeout_s)
         except (DefiniteError, IndefiniteError) as error:
             return f"{error.kind}: {error}"
         if reply.leader == target:

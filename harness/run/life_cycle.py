@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC
@@ -291,14 +291,21 @@ class RunStages:
         test = self._test
         try:
             async with asyncio.timeout(test.setup_timeout_s):
-                await test.environment.setup(test.database.nodes)
-                await test.database.install()
-                await _all([test.database.start(node.name) for node in test.database.nodes])
-                await test.database.await_ready(test.ready_timeout_s)
-                await test.database.setup_workload(test.workload, test.workload_options)
-                await test.nemesis.setup()
+                nodes = f"{len(test.database.nodes)} nodes"
+                await self._waiting(f"{nodes} to be made", test.environment.setup(test.database.nodes))
+                await self._waiting(f"the program on {nodes}", test.database.install())
+                starts = [test.database.start(node.name) for node in test.database.nodes]
+                await self._waiting(f"{nodes} to start", _all(starts))
+                await self._waiting(f"{nodes} to be ready", test.database.await_ready(test.ready_timeout_s))
+                tables = test.database.setup_workload(test.workload, test.workload_options)
+                await self._waiting(f"the tables of {test.workload}", tables)
+                await self._waiting("the means of making faults", test.nemesis.setup())
         except UserError as error:
             refusals.append(error)
+
+    async def _waiting(self, what: str, work: Awaitable[None]) -> None:
+        self._tell(lambda: self._progress.waits(what))
+        await work
 
     async def _interpret(self, phase: str, source: Source) -> None:
         recorder, test = self._recorder, self._test

@@ -27,6 +27,9 @@ class RunListener(Protocol):
     def stage(self, name: str) -> None:
         """A stage begins: `set up`, `load`, `heal`, `heal for certain`, `recover`, `final reads`, `logs`, …"""
 
+    def waits(self, what: str) -> None:
+        """The stage waits for something that may take long, such as `tablet servers to be ready`."""
+
     def event(self, op: Op) -> None:
         """An event entered the history; called for every one, so it has to be quick."""
 
@@ -42,6 +45,9 @@ class Silent:
     """A listener that does nothing."""
 
     def stage(self, name: str) -> None:
+        """Does nothing with it."""
+
+    def waits(self, what: str) -> None:
         """Does nothing with it."""
 
     def event(self, op: Op) -> None:

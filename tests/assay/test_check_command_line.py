@@ -31,6 +31,7 @@ def test_the_verdict_is_the_exit_code(
     answer = assay(capsys, "check", path, "--model", model)
     assert answer.code == code
     assert answer.out.startswith(f"{word}: {path} by {model} (")
+    assert ("what to change: " in answer.out) is (word == "UNKNOWN")
     (found,) = assay(capsys, "check", path, "--model", model, "--json").objects
     assert found["valid"] == {"VALID": True, "INVALID": False, "UNKNOWN": "unknown"}[word]
     assert {"model", "anomalies", "ops", "seconds", "engine"} <= found.keys()

@@ -13,6 +13,7 @@ from assay.cluster_command import CALLS, columns, prepared, steps
 from cluster.health.check import ClusterReport, Problem
 from cluster.store.schema import AddColumn, Column, DropColumn, RenameColumn
 from cluster.wire.messages import CatalogRequest
+from cluster.wire.operating import OperatorRequest
 from harness.errors import UserError
 from harness.history.rundir import create
 
@@ -47,6 +48,8 @@ def test_the_report_of_a_saved_run_is_shown_again(tmp_path: Path, capsys: pytest
         (["call", "DropTable"], "There is no call 'DropTable'; there are: CreateTable"),
         (["call", "DeleteTable"], "DeleteTable needs name: DeleteTable name=…"),
         (["call", "DeleteTable", "orders"], "'orders' is no argument of DeleteTable"),
+        (["call", "DeleteTable", "name=a", "max_staleness_ms=5"], "'max_staleness_ms=5' is no argument of DeleteTable"),
+        (["call", "GetDecommission", "server=t1", "max_staleness_ms=5"], "is no argument of GetDecommission"),
     ],
 )
 def test_mistakes_are_told_in_one_sentence(words: list[str], sentence: str, tmp_path: Path) -> None:
@@ -67,11 +70,27 @@ def test_a_run_that_nobody_looked_at_has_no_report(tmp_path: Path) -> None:
         invoke(["cluster", "check", str(rundir.path)])
 
 
-def test_every_call_of_the_metadata_plane_can_be_made() -> None:
+def test_every_call_of_operators_can_be_made_and_each_that_knows_an_age_takes_a_bound() -> None:
     among_masters = {"AskFreshness"}
-    assert set(CALLS) == {each.__name__ for each in CatalogRequest.__args__} - among_masters
+    requests = {each.__name__: each for each in (*CatalogRequest.__args__, *OperatorRequest.__args__)}
+    assert set(CALLS) == set(requests) - among_masters
+    of_an_age = {name for name in CALLS if "max_staleness_ms" in requests[name].__struct_fields__}
+    assert of_an_age == {name for name, call in CALLS.items() if "max_staleness_ms" in call.arguments}
     for name, call in CALLS.items():
         assert callable(prepared(name, [f"{key}=1" for key in call.arguments if call.arguments[key] is None]))
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["ChangeMasters", "add=m4"], "needs both: add=SERVER_ID address=HOST:PORT"),
+        (["DecommissionServer", "server=t1", "leaving=perhaps"], "leaving is yes or no, not 'perhaps'"),
+        (["ListTables", "max_staleness_ms=old"], "max_staleness_ms takes a whole number, not 'old'"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused_before_anybody_is_asked(words: list[str], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        prepared(words[0], words[1:])(None)  # type: ignore[arg-type]
 
 
 def test_columns_and_steps_are_read() -> None:

@@ -5,12 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from assay.check_command import in_words
+from assay.history_commands import import_history
 from checkers.api import check
 from checkers.explain.conclude import readable
 from checkers.importers.detect import open_source
-from checkers.verdict import Anomaly, Verdict
+from checkers.options import CheckOptions
+from checkers.verdict import Anomaly, Verdict, as_object
+from results.report import render_check
 from results.words import operation
 
 _ELEMENTS = 100
@@ -111,3 +116,84 @@ def test_an_operation_that_is_readable_is_not_copied(tmp_path: Path, mops: list[
     verdict = Verdict(False, "list-append", {"G0": (Anomaly("", None, (op,)),)}, {"G0": 1}, 1, engine="local")
     told = readable(verdict, open_source(_refuted(tmp_path)))
     assert told.anomalies["G0"][0].ops[0] is op
+
+
+def _register(folder: Path, *events: tuple[str, int, str, str, int]) -> Path:
+    """Events of (type, process, f, value and what else is said, time)."""
+    path = folder / "register.edn"
+    line = "{{:index {}, :type :{}, :process {}, :f :{}, :value {}, :time {}}}"
+    path.write_text("\n".join(line.format(index, *event) for index, event in enumerate(events)))
+    return path
+
+
+def _steps(
+    *steps: tuple[int, str, str, str], times: tuple[int, ...] | None = None
+) -> list[tuple[str, int, str, str, int]]:
+    """Operations one after the other, of (process, f, value, how it ended and what else is said)."""
+    events = []
+    for number, (process, f, value, ended) in enumerate(steps):
+        type, _, more = ended.partition(" ")
+        begun = "nil" if f == "read" else value
+        events += [("invoke", process, f, begun, 2 * number), (type, process, f, value + more, 2 * number + 1)]
+    clock = times or [event[-1] * 10**7 for event in events]
+    return [(*event[:-1], time) for event, time in zip(events, clock, strict=True)]
+
+
+def _told(path: Path, model: str, **settings: str) -> tuple[str, str]:
+    """What the first anomaly says, and all that is printed and drawn of the history."""
+    verdict = check(path, model, engine="local", options=CheckOptions(settings=settings))
+    found = {"input": str(path), **as_object(verdict)}
+    said = next(iter(verdict.anomalies.values()))[0].message
+    return said, "\n".join([*in_words(found), msgspec.json.encode(found).decode(), render_check([found])])
+
+
+def test_values_end_at_two_hundred_characters_with_their_length_wherever_they_are_told(tmp_path: Path) -> None:
+    big = [f'"{"a" * 1_000_000}{number}"' for number in range(2)]
+    path = _register(
+        tmp_path, *_steps((0, "write", big[0], "ok"), (0, "write", big[1], "ok"), (1, "read", big[0], "ok"))
+    )
+    said, everything = _told(path, "register")
+    assert f"read {'a' * 160}…{'a' * 39}0 (1,000,001 characters) from" in said, "the ends tell them apart"
+    assert len(said) < 2_000 and len(everything) < 40_000
+
+
+def test_a_list_of_many_elements_is_told_by_its_ends(tmp_path: Path) -> None:
+    many = " ".join(map(str, range(200_000)))
+    path = _history(tmp_path, "many.edn", ["[:append 1 0]", f"[:r 1 [{many}]]", f"[:r 1 [{many} 7]]"])
+    said, everything = _told(path, "list-append")
+    assert "[0 1 … 199997 199998 199999]" in said and len(everything) < 40_000
+
+
+WRITES = ((0, "write", "1", "ok"), (0, "write", "2", "ok"))
+ZERO = ((1, "read", "0", "ok"), *WRITES)
+
+
+@pytest.mark.parametrize(
+    ("steps", "times", "model", "settings", "words"),
+    [
+        ((*WRITES, (1, "read", "1", "ok")), None, "register", {}, "at 0.040 s although process 0's write of 2 had"),
+        ((*WRITES, (1, "read", "1", "ok")), (10, 20, 40, 50, 20, 30), "register", {}, "at event 4 although"),
+        (((0, "write", "7", 'fail , :error "timed out"'), (1, "read", "7", "ok")), None, "register", {},
+         "process 0's write of 7, failed (timed out), so"),
+        (ZERO, None, "register", {}, "say so: -o initial=0."),
+        (ZERO, None, "multi-register", {}, "say so: -o initial=0."),
+        (ZERO, None, "isolation", {}, "say so: -o initial=0."),
+        (((1, "read", "4", "ok"), *WRITES), None, "register", {}, "has that value."),
+        (ZERO, None, "register", {"initial": "5"}, "has that value."),
+    ],
+)  # fmt: skip
+def test_a_sentence_says_what_helps_to_judge_it(
+    steps: Any, times: Any, model: str, settings: dict[str, str], words: str, tmp_path: Path
+) -> None:
+    said, everything = _told(_register(tmp_path, *_steps(*steps, times=times)), model, **settings)
+    assert words in said
+    assert ("initial=0" in said) is ("initial=0" in words)
+    order = "go back once against the order of its events: event 4 (0.00000002 s) comes after event 3 (0.00000005 s)"
+    assert (everything.count(order) == 3) is (times is not None), "in words, JSON and report"
+
+
+def test_a_saved_history_says_so_of_what_it_names(tmp_path: Path) -> None:
+    path = _register(tmp_path, *_steps(*WRITES, (1, "read", "1", "ok"), times=(10, 20, 40, 50, 20, 30)))
+    list(import_history(path, tmp_path / "saved", "auto"))
+    said, everything = _told(tmp_path / "saved", "register")
+    assert "at event 4 although" in said and everything.count("contradict the order of their events") == 3

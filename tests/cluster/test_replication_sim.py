@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Collection
 
 import pytest
 
+from cluster.client import operating
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import Layout
 from cluster.health.check import Problem
@@ -18,7 +19,6 @@ from harness.ports.api import node_of
 from harness.ports.sim.link import LinkOptions
 from harness.ports.sim.world import World
 from harness.protocols import GroupStatus
-from tests.cluster import operating
 from tests.cluster.table_rig import TableRig, play
 
 

@@ -43,6 +43,8 @@ class Somebody(Silent):
     def stage(self, name: str) -> None:
         self.meddle(self, name, None)
 
+    def waits(self, what: str) -> None: ...
+
     def event(self, op: Op) -> None:
         self.meddle(self, "", op)
 

@@ -71,7 +71,7 @@ def test_neighbours_are_all_that_keys_and_processes_did_around_it(tmp_path: Path
 
 
 def test_the_page_has_the_group_with_its_picture_its_buttons_and_its_table(tmp_path: Path) -> None:
-    page = render(sample_run(tmp_path), {})
+    page = render(sample_run(tmp_path), {}, tmp_path)
     article = page[page.index('class="panel around"') :]
     assert "key 3, 4.900\u00a0s to 4.916\u00a0s: 1 × stale-read" in article
     bars = [each for each in re.findall(r"<rect[^>]*>", article) if "data-tip=" in each]
@@ -84,5 +84,5 @@ def test_the_page_has_the_group_with_its_picture_its_buttons_and_its_table(tmp_p
 def test_a_run_without_anomalies_has_no_such_section(tmp_path: Path) -> None:
     rundir = sample_run(tmp_path)
     rundir.verdict_json.unlink()
-    page = render(rundir, {})
+    page = render(rundir, {}, rundir.path)
     assert "with their neighbours" not in page and "<script>" not in page

@@ -7,11 +7,12 @@ import re
 from datetime import datetime
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from sample_run import RUN, VERDICT, events, sample_run
+from sample_run import OUTCOME, RUN, VERDICT, events, sample_run
 
 from harness.errors import UserError
 from harness.history.journal import JournalWriter
@@ -19,7 +20,8 @@ from harness.history.ops import Op, cas, read
 from harness.history.rundir import RunDir, create
 from harness.verdict.faults import Fault
 from harness.verdict.leaderships import Leadership
-from results.findings import checker_block
+from results.findings import Around, checker_block, findings
+from results.node_logs import NodeLogs, wall_zero_ns
 from results.plots import clock_readings, leader_panel, overview, targets_named
 from results.report import build_report
 from results.saved import MAX_SAMPLE, Points, load, read_points
@@ -223,6 +225,92 @@ def test_the_actions_of_scripts_are_listed(bare: RunDir) -> None:
     assert "t2 -/-> t3" in text
 
 
+@pytest.mark.parametrize(
+    ("started", "words"),
+    [
+        ("2026-02-03T04:05:06+01:00", "commit abc123 · started 2026-02-03 03:05:06 UTC"),
+        ("2026-02-03T04:05:06.789", "commit abc123 · started 2026-02-03 04:05:06, local time"),
+        ("yesterday", "commit abc123 UNFINISHED"),
+    ],
+)
+def test_the_head_has_the_commit_and_the_start(started: str, words: str, bare: RunDir) -> None:
+    bare.write_json(bare.run_json, {**RUN, "started": started})
+    assert words in page_of(bare)[1]
+
+
+def breach(at_s: float) -> dict[str, Any]:
+    """An invariant that broke at this time of a history that began half a second after its run."""
+    where = {"time_ns": round((at_s + 0.5) * 1e9), "step": 7, "nodes": ["t2"], "group": "g"}
+    return {"message": f"a read is served by a lease that ended {at_s} s ago", "details": where}
+
+
+def found_with(*breaches: dict[str, Any], **stale: Any) -> tuple[str, str]:
+    """What is told of the stale read from 4.9 to 4.916 s and of an invariant that broke: its source and its words."""
+    register = VERDICT["checkers"]["register"]
+    (read,) = register["anomalies"]["stale-read"]
+    found = {"valid": False, "anomalies": {"served-within-the-lease": list(breaches)}, "counts": {}}
+    checkers = {"register": {**register, "anomalies": {"stale-read": [{**read, **stale}]}}, "invariants": found}
+    source = str(findings(checkers, Around(history_start_ns=500_000_000)))
+    parser = Balance()
+    parser.feed(source)
+    return source, " ".join(" ".join(parser.words).split())
+
+
+def test_what_broke_in_the_window_of_an_anomaly_stands_beside_it_and_is_linked() -> None:
+    source, text = found_with(breach(4.95))
+    assert "Meanwhile broke inside the database: served-within-the-lease at 4.950 s" in text
+    assert "In the window of register: stale-read at 4.900 s" in text
+    anchors, links = (set(re.findall(rf'{name}="#?(found-[0-9]+)"', source)) for name in ("id", "href"))
+    assert anchors == links == {"found-1", "found-2"}
+    for far_s in (3.8, 6.0):
+        far = found_with(breach(far_s))[1]
+        assert "Meanwhile" not in far and "In the window" not in far
+
+
+def test_ten_alike_are_one_card_with_a_count() -> None:
+    source, text = found_with(*(breach(20.0 + number) for number in range(10)))
+    assert source.count('class="anomaly"') == 2 and "10 times" in text and "9 more like it" in text
+    assert all(f"ended {20.0 + number} s ago" in text for number in range(10)), "none is left out"
+    assert "served-within-the-lease 10 anomalies" in text and "further" not in text.split("served-within")[1]
+
+
+def test_names_of_operations_and_what_they_were_told_stand_where_they_are() -> None:
+    op = VERDICT["checkers"]["register"]["anomalies"]["stale-read"][0]["ops"][0]
+    source, text = found_with(message="x" * 10**6, ops=[{**op, "type": "fail", "error": "timed out"}])
+    assert "T390 is the operation with the number 390 in the history." in text
+    assert "fail: timed out" in text and "(1,000,000 characters)" in text and len(source) < 20_000
+
+
+def test_logs_of_nodes_are_linked_at_the_time_with_the_lines_around_it(tmp_path: Path) -> None:
+    run = sample_run(tmp_path / "store", rate_hz=5)
+    lines = [f"2023-11-14T22:13:{20 + second}.000000+00:00 INFO t2 second {second}" for second in range(30)]
+    run.write_logs({"t2/node.log": "\n".join(lines).encode()})
+    source, text = page_of(run)
+    assert "Node logs at that time: t2, line 5" in text and "INFO t2 second 4" in text
+    assert 'href="nodes/t2/node.log#:~:text=2023%2D11%2D14T22%3A13%3A24.000000%2B00%3A00"' in source
+    zero_ns = wall_zero_ns(RUN, OUTCOME)
+    (href,) = re.findall(r'href="([^"#]+)#:~:', str(NodeLogs(run.nodes, tmp_path, zero_ns).at(["t2"], 0)))
+    assert (tmp_path / href).resolve() == (run.nodes / "t2" / "node.log").resolve(), "from a page that lies elsewhere"
+    run.write_logs({"t2/node.log": b"1999-11-14T22:13:20.000000+00:00 INFO of another time"})
+    logs = NodeLogs(run.nodes, run.path, zero_ns)
+    assert 'href="nodes/t2/node.log">t2</a>' in str(logs.at(["t2"], 0)), "linked as a whole"
+    assert logs.at(["..", "../t2", "t9", None], 0) is None
+
+
+def test_a_vacuous_run_has_no_green_badge_and_says_what_to_change(tmp_path: Path) -> None:
+    run = sample_run(tmp_path, rate_hz=5)
+    run.write_json(run.run_json, {**RUN, "requested_faults": ["clock-jump"]})
+    reasons = ["the fault clock-jump was never observed in effect"]
+    vacuous = {"adequacy": {"answer": False, "reasons": reasons}, "safety": {"answer": True}, "reasons": reasons}
+    checkers = {"register": {"valid": True}}
+    run.write_json(
+        run.verdict_json, {**VERDICT, **vacuous, "overall": "unknown", "why": "vacuous", "checkers": checkers}
+    )
+    source, text = page_of(run)
+    assert "UNKNOWN" in text and "What to change: give faults more time (--time-limit)" in text
+    assert "badge valid" not in source and source.count("badge void") >= 4
+
+
 def test_a_history_of_one_open_operation_is_drawn(bare: RunDir) -> None:
     journal = JournalWriter(bare.journal)
     journal.append(Op("invoke", 0, "read", (read(1),), index=0, time=0))
@@ -253,6 +341,8 @@ def test_a_node_that_says_who_else_serves_has_answered(bare: RunDir) -> None:
         journal.append(op.complete(type, index=2 * number + 1, time=9, error_class=error_class, error="t2 leads"))
     journal.close()
     text = page_of(bare)[1]
+    points = load(bare).points
+    assert points is not None and (points.count("read", "fail"), points.count("read", "elsewhere")) == (1, 2)
     assert "others serve it" in text
     assert "read 4 1 0 2 0 1 75.0%" in text, "in all, ok, found another value, others serve it, unknown, failed"
     assert "timeout failed for certain 1 1 read t2 leads" in text

@@ -13,6 +13,7 @@ from checkers.source import Source
 from checkers.verdict import Anomaly
 
 _NAMED: Final = 4
+_NAMED_IN_STATE: Final = 16
 """Operations or states that are named in a sentence at most."""
 
 _CORE: Final = 8
@@ -98,8 +99,16 @@ class _Teller:
         ops = [self._noun(index) for index in dict.fromkeys(finding.ops) if index >= 0]
         return (
             f"Already by itself {register} is not linearizable: {finding.facts['because']}, shown by "
-            f"{listed(ops[:_NAMED], len(ops) - len(ops[:_NAMED]))}."
+            f"{listed(ops[:_NAMED], len(ops) - len(ops[:_NAMED]))}.{self._hint(finding)}"
         )
+
+    def _hint(self, finding: Finding) -> str:
+        """Of a register that showed 0 before anybody wrote it."""
+        if finding.facts["because"] != "read-of-unwritten":
+            return ""
+        mops = [mop for mop in self._speaker.rows[finding.ops[0]]["mops"] if mop["f"] in ("r", "cas")]
+        shown = {mop["expected" if mop["f"] == "cas" else "value"] for mop in mops}
+        return self._speaker.initially(0) if 0 in shown else ""
 
     def _of_reads(self, finding: Finding) -> str:
         what = "One element" if self._model == "lin-set" else "The string"
@@ -203,7 +212,8 @@ class _Teller:
             cells = [(self._speaker.key(Key(*cell)), self._cell(value, gone)) for cell, value, gone in state[:8]]
             return listed([f"{name} = {value}" for name, value in sorted(cells)])
         unseen = "an element that no read shows" if self._model == "lin-set" else "an element that nobody returns"
-        shown = [self._shown(value) if value is not None else unseen for value in state]
+        shown = [self._shown(value) if value is not None else unseen for value in state[:_NAMED_IN_STATE]]
+        shown += [f"… {len(state) - len(shown):,} more"] if len(state) > len(shown) else []
         if not shown:
             return "empty"
         return ("[{}]" if self._model == "fifo-queue" else "{{{}}}").format(", ".join(shown))

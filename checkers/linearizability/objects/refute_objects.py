@@ -341,4 +341,6 @@ def judge_objects(model: str, source: Source, engine: Engine, options: CheckOpti
     sharing = Sharing(expanded=EXPANDED, linked=not about.projection.single)
     found = judge_mops(engine, source, projection, keys, kernel, options.explain, sharing)
     refuse_unsupported(found, source.path, model)
-    return decided_verdict(model, engine, found, explain_all(model, source, found.kept), "objects")
+    return decided_verdict(
+        model, engine, found, explain_all(model, replace(source, initial=initial), found.kept), "objects"
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -133,7 +133,7 @@ def judge_register(model: str, source: Source, engine: Engine, options: CheckOpt
     """Linearizability of every key, by zones where values are unique, else by search (`docs/checking.md`)."""
     wanted, kernel = as_asked(source, options)
     found = engine.judge_keys(source, wanted, kernel, options.explain)
-    return concluded(model, source, engine, found)
+    return concluded(model, replace(source, initial=kernel.initial), engine, found)
 
 
 def as_asked(source: Source, options: CheckOptions) -> tuple[Projection, RegisterKernel]:

@@ -43,8 +43,10 @@ def _unwritten(speaker: Speaker, finding: Finding) -> tuple[str, list[dict[str, 
     value = speaker.expected(op) if is_cas else speaker.value(op)
     first = f"{speaker.did(op, finding.key)}, but no operation that can have taken effect wrote {value}."
     if failed >= 0:
-        return f"{first} The only write of it, {speaker.noun(failed)}, failed, so its value must never be seen.", []
-    return f"{first} No write or compare-and-set of this key in the whole history has that value.", []
+        wrote = f"The only write of it, {speaker.noun(failed)}, {speaker.failed(failed)}"
+        return f"{first} {wrote}, so its value must never be seen.", []
+    hint = speaker.initially(speaker.rows[op]["mops"][0]["expected" if is_cas else "value"])
+    return f"{first} No write or compare-and-set of this key in the whole history has that value.{hint}", []
 
 
 def _before_write(speaker: Speaker, finding: Finding) -> tuple[str, list[dict[str, Any]]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cluster.client import operating
 from cluster.failpoints import MASTER
 from cluster.master.membership import Step, change_masters, next_step
 from cluster.raft.types import ChangeKind, Configuration, Member
@@ -15,7 +16,6 @@ from cluster.tserver.heartbeats import MASTERS_FILE
 from cluster.wire.messages import ConfigurationReply
 from cluster.wire.operating import ChangeMasters
 from harness.errors import DefiniteError
-from tests.cluster import operating
 from tests.cluster.table_rig import TableRig, play
 
 M1, M2, M3, NEW = (Member(name, f"{name}:7051") for name in ("m1", "m2", "m3", "m2.new"))
@@ -48,11 +48,11 @@ async def replaced(rig: TableRig, node: str) -> str:
     await rig.database.start(node)
     while (server := await rig.database.server_id(node)) is None:
         await asyncio.sleep(0.05)
-    client = rig.database.admin_client(10.0)
-    reply = await operating.replace_master(client, node, server, rig.database.address(node))
+    client, newcomer = rig.database.admin_client(10.0), Member(server, rig.database.address(node))
+    reply = await operating.change_masters(client, newcomer, node)
     assert sorted(voter.node_id for voter in reply.voters) == sorted({"m1", "m2", "m3"} - {node} | {server})
     assert reply.learners == ()
-    again = await operating.replace_master(client, node, server, rig.database.address(node))
+    again = await operating.change_masters(client, newcomer, node)
     assert again == reply, "what is so already is left alone"
     return server
 
@@ -111,10 +111,10 @@ def test_a_leader_removes_itself_and_what_loses_the_quorum_is_refused() -> None:
         await rig.database.kill(others[0])
         await asyncio.sleep(3.0)
         with pytest.raises(DefiniteError, match="only 1 are in contact"):
-            await operating.remove_master(client, others[1])
+            await operating.change_masters(client, None, others[1])
         await rig.database.start(others[0])
         await rig.database.await_ready(20)
-        left = (await operating.remove_master(client, leader)).voters
+        left = (await operating.change_masters(client, None, leader)).voters
         assert sorted(voter.node_id for voter in left) == sorted(others)
         assert (await rig.leader(MASTER))[0] in others
 

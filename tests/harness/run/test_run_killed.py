@@ -31,6 +31,7 @@ fault = lambda n, step: invoke(step, value={"fault": "kill", "instance": n, "ste
 
 class Told:
     def stage(self, name): print(name, flush=True)
+    def waits(self, what): pass
     def event(self, op):
         if op.index % 1000 == 0: print(op.index, flush=True)
 
@@ -95,6 +96,7 @@ class Here:
 
 class Told:
     def stage(self, name): pass
+    def waits(self, what): pass
     def event(self, op):
         if op.index == 100: print("working", flush=True)
 

@@ -495,6 +495,8 @@ def test_whoever_watches_cannot_break_the_run(setup: Setup) -> None:
     class Closed:
         def stage(self, name: str) -> None: ...
 
+        def waits(self, what: str) -> None: ...
+
         def event(self, op: Op) -> None:
             raise BrokenPipeError("nobody reads")
 

@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
+from harness.verdict.advice import advice, remedy_of
 from harness.verdict.failures import HarnessFailure
 from harness.verdict.run_verdict import EXIT_CODES, Recovery, Why, conclude
 from tests.harness.verdict.test_verdict_questions import VALID, facts
@@ -45,6 +46,8 @@ NOT_OBSERVED = Recovery(None, 10.0, None, "the machine was overloaded")
 def test_each_outcome_happens(changes: dict[str, Any], checkers: dict[str, Any], word: str, why: str | None) -> None:
     verdict = conclude(facts(**changes), checkers)
     assert (verdict.overall, verdict.why) == (word, why)
+    assert bool(advice(verdict.overall, verdict.reasons)) is (word == "unknown")
+    assert all(remedy_of(reason) for reason in verdict.reasons if word == "unknown")
 
 
 def test_the_documented_table_is_whole_and_in_order() -> None:

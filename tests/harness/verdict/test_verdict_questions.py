@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from harness.errors import UserError
 from harness.verdict.adequacy import Floors, WorkDone, parse_floors
+from harness.verdict.advice import remedy_of
 from harness.verdict.failures import HarnessFailure
 from harness.verdict.faults import Fault, RoleHit
 from harness.verdict.run_verdict import Facts, Recovery, conclude, saved_form
@@ -97,6 +98,7 @@ def test_a_run_that_shows_nothing_is_unknown_and_says_why(changes: dict[str, Any
     assert (verdict.overall, verdict.valid, verdict.exit_code) == ("unknown", "unknown", 2)
     assert verdict.reasons
     assert any(re.search(words, reason) for reason in verdict.reasons)
+    assert all(remedy_of(reason) for reason in verdict.reasons), "each says what to change"
 
 
 def test_a_skipped_fault_costs_nothing_beside_one_that_was_seen_and_is_counted() -> None:
