@@ -469,8 +469,10 @@ class NodeLog:
     # ---- tasks ----
 
     def spawn(self, work: Coroutine[None, None, None], group: str) -> asyncio.Task[None]:
-        """Run work until it ends, its group (if it is one's) is destroyed or the log is closed; an exception in it stops
-        the node, as nobody else would miss the task."""
+        """Run work until it ends, its group (if it is one's) is destroyed or the log is closed.
+
+        An exception in it stops the node: nobody else would miss the task.
+        """
         task = asyncio.create_task(work, name=f"{self._kind}.log.{group}")
         self._tasks[task] = group
         task.add_done_callback(self._ended)

@@ -160,6 +160,8 @@ class Evaluation:
         for span in spans:
             timestamp = max(timestamp, self._machine.newest(span) + 1)
         puts, done = requests.decide(work.change, work.puts, self._machine, timestamp)
+        if not puts:  # it was not applied, which tells what stood there at its time
+            work.promises.served(spans, timestamp)
         if self._machine.open_intents:
             self._machine.check_intents(spans + requests.points_of(puts))
         if self._failpoints.armed:
