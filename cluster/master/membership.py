@@ -150,7 +150,7 @@ class _Changing:
         return configuration
 
     def waits_for_contact(self, reason: Reason) -> bool:
-        """Whether the newcomer is a learner whose connection is still to stand: the leader may hear of it any moment."""
+        """Whether the leader may hear of the newcomer any moment: its connection is still to stand."""
         return reason is Reason.LOSES_QUORUM and self._lonely
 
     async def takes_back(self, timeout_s: float) -> bool:
