@@ -249,7 +249,7 @@ BATCHES_KEPT = 1 << 16
 SPANS_KEPT = 4_096
 
 
-class Reads:
+class AnsweredReads:
     """Fed with what reads were answered from, and with batches as replicas carry them out: none writes at or below a
     read of its cell that was answered before any replica has carried it out.
 

@@ -123,7 +123,7 @@ def _forked(work: Callable[[], Any], answer: Path) -> int:
 
 
 def _limited(cpu_s: float, steps: int) -> None:
-    """From here on the process is ended after that much more CPU time, and a simulation after so many steps."""
+    """From here on the process ends after `cpu_s` more of CPU time, and a simulation after `steps` in all."""
     spent = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
     resource.setrlimit(resource.RLIMIT_CPU, (int(spent + cpu_s) + 1, int(spent + cpu_s) + 2))
     signal.signal(signal.SIGXCPU, signal.SIG_DFL)
