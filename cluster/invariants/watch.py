@@ -11,7 +11,7 @@ from typing import Any
 from cluster.groups.observer import Digested, RaftView
 from cluster.invariants.catalog import CatalogInvariants
 from cluster.invariants.findings import BreachLog, Moment, Scope
-from cluster.invariants.leases import Closing, HybridClock, Leases, MachineClock
+from cluster.invariants.leases import AnsweredReads, Closing, HybridClock, Leases, MachineClock
 from cluster.invariants.raft import KEPT, ONE_LEADER, Elections, First, LogInvariants, Membership, States, WrittenStates
 from cluster.invariants.reconciled import ReconciledWatch
 from cluster.log.envelope import CorruptLog
