@@ -68,6 +68,7 @@ bench: $(STAMP)
 torture: $(STAMP)
 	$(BIN)/python -m assay.campaign $(TORTURE_ARGS)
 	$(BIN)/python -m tests.support.fresh --first-seed $$(date +%s)
+	$(BIN)/python -m tests.support.mutants
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m campaign -o timeout=3600
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'hypothesis and not docker' --hypothesis-profile torture -o timeout=3600
 

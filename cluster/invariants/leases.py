@@ -1,11 +1,13 @@
 """Leases, clocks and closed timestamps of one group.
 
 At no true moment two replicas may serve by a lease, and lease records follow each other (R2); hybrid clocks stay near
-true time (G3); what is closed stays closed, and is closed within the lease (R4, R5).
+true time (G3); what is closed stays closed, and is closed within the lease (R4, R5); what was read stays true (R3).
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
 from typing import Protocol
 
 from cluster.groups.observer import RaftView
@@ -14,6 +16,8 @@ from cluster.invariants.raft import FIRSTS_KEPT, First
 from cluster.observer import Readings
 from cluster.ranges.lease_record import Lease
 from cluster.ranges.tablet import WriteBatch
+from cluster.store.cells import Key, Span, is_point
+from cluster.wire.nouns import RequestId
 
 # ---- clocks ----
 
@@ -235,3 +239,61 @@ class Closing:
     def _fell(self, life: int, closed: int) -> None:
         message = f"a state is closed to {closed}, and was to {self._closed[life]}"
         self._scope.tell(CLOSED_KEPT, message, life)
+
+
+# ---- reads ----
+
+
+READS_KEPT = "reads-are-kept"
+BATCHES_KEPT = 1 << 16
+SPANS_KEPT = 4_096
+
+
+class AnsweredReads:
+    """Fed with what reads were answered from, and with batches as replicas carry them out: none writes at or below a
+    read of its cell that was answered before any replica has carried it out.
+
+    The watch goes by what it saw itself, not by the holder's timestamp cache. Spans of several cells are kept for a
+    while only, the latest.
+    """
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self._cells: dict[Key, int] = {}
+        """By cell the highest time of a read of it alone."""
+        self._spans: deque[tuple[Span, int]] = deque(maxlen=SPANS_KEPT)
+        self._highest = 0
+        """At least the highest time of any of these."""
+        self._carried_out: dict[tuple[RequestId, int, int], None] = {}
+        """Batches that some replica has carried out, oldest first."""
+
+    def answered(self, spans: Iterable[Span], timestamp: int) -> None:
+        """These spans were read as of this time."""
+        for span in spans:
+            if is_point(span):
+                self._cells[span[0]] = max(timestamp, self._cells.get(span[0], 0))
+            else:
+                self._spans.append((span, timestamp))
+                self._highest = max(timestamp, self._highest)
+
+    def applied(self, life: int, batch: WriteBatch) -> None:
+        """A replica is about to carry this batch out."""
+        name = batch.request_id, batch.lease_sequence, batch.timestamp
+        if name in self._carried_out:
+            return
+        self._carried_out[name] = None
+        if len(self._carried_out) > BATCHES_KEPT:
+            del self._carried_out[next(iter(self._carried_out))]
+        self._scope.checked[READS_KEPT] += len(batch.puts)
+        for put in batch.puts:
+            read = self._read_at(put.key, batch.timestamp)
+            if batch.timestamp <= read:
+                message = f"a write at {batch.timestamp} comes to {put.key}, which was read as of {read}"
+                self._scope.tell(READS_KEPT, message, life)
+
+    def _read_at(self, key: Key, timestamp: int) -> int:
+        """The highest time of a read of the cell, if it is at or above this one."""
+        alone = self._cells.get(key, 0)
+        if timestamp > self._highest:
+            return alone
+        return max(alone, *(at for (start, end), at in self._spans if start <= key < end), 0)

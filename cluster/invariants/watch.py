@@ -5,13 +5,13 @@ Where nobody sees the steps of nodes, as in containers, what their statuses say 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from cluster.groups.observer import Digested, RaftView
 from cluster.invariants.catalog import CatalogInvariants
 from cluster.invariants.findings import BreachLog, Moment, Scope
-from cluster.invariants.leases import Closing, HybridClock, Leases, MachineClock
+from cluster.invariants.leases import AnsweredReads, Closing, HybridClock, Leases, MachineClock
 from cluster.invariants.raft import KEPT, ONE_LEADER, Elections, First, LogInvariants, Membership, States, WrittenStates
 from cluster.invariants.reconciled import ReconciledWatch
 from cluster.log.envelope import CorruptLog
@@ -23,6 +23,7 @@ from cluster.quorum.summaries import Summary
 from cluster.raft.types import Entry, NodeId, Persist, SnapshotMeta
 from cluster.ranges.lease_record import Lease
 from cluster.ranges.tablet import TabletMachine, WriteBatch
+from cluster.store.cells import Span
 from cluster.wire.identity import ForeignDisk
 from harness.ports.failpoints import InjectedFailure
 from harness.protocols import InvariantsRecord, NodeStatus
@@ -35,7 +36,7 @@ NO_PANIC = "no-panic"
 class GroupInvariants:
     """The invariants of one Raft group; what an earlier life of a node has told binds its later ones."""
 
-    __slots__ = ("closing", "elections", "leases", "log", "membership", "states", "written")
+    __slots__ = ("closing", "elections", "leases", "log", "membership", "reads", "states", "written")
 
     def __init__(self, scope: Scope, kept: int) -> None:
         self.log = LogInvariants(scope, kept)
@@ -44,6 +45,7 @@ class GroupInvariants:
         self.written = WrittenStates(scope)
         self.leases = Leases(scope)
         self.closing = Closing(scope)
+        self.reads = AnsweredReads(scope)
         self.membership = Membership(scope)
 
 
@@ -184,6 +186,10 @@ class _Life(Observer):
 
     def batch_applied(self, group: str, batch: WriteBatch, closed: int) -> None:
         self._groups[group].closing.applied(self._life, batch, closed)
+        self._groups[group].reads.applied(self._life, batch)
+
+    def read_answered(self, group: str, spans: Iterable[Span], timestamp: int) -> None:
+        self._groups[group].reads.answered(spans, timestamp)
 
     def caches_served(self, caches: Mapping[str, object], catalog: Mapping[str, object]) -> None:
         findings = self._watch.findings

@@ -44,6 +44,7 @@ _RESETS = (BASE, QUARANTINE, DESTROY)
 """Where more waits, it takes several frames: no turn of the event loop is long because of one."""
 
 OnFailure: TypeAlias = Callable[[BaseException], None]
+Spawn: TypeAlias = Callable[[Coroutine[None, None, None]], asyncio.Task[None]]
 
 
 def ignore_failure(_: BaseException) -> None:
@@ -468,7 +469,10 @@ class NodeLog:
     # ---- tasks ----
 
     def spawn(self, work: Coroutine[None, None, None], group: str) -> asyncio.Task[None]:
-        """Run work until it ends, its group (if it is one's) is destroyed or the log is closed."""
+        """Run work until it ends, its group (if it is one's) is destroyed or the log is closed.
+
+        An exception in it stops the node: nobody else would miss the task.
+        """
         task = asyncio.create_task(work, name=f"{self._kind}.log.{group}")
         self._tasks[task] = group
         task.add_done_callback(self._ended)
@@ -483,5 +487,5 @@ class NodeLog:
     def _failed(self, error: BaseException) -> None:
         if self._on_failure is not None:
             on_failure, self._on_failure = self._on_failure, None
-            self._log.error("the log stopped: %r", error)
+            self._log.error("the log, or a task on it, stopped: %r", error)
             on_failure(error)

@@ -107,9 +107,7 @@ async def _wait(manager: CatalogManager) -> None:
 
 async def scan(manager: CatalogManager, leadership: LeaderTerm) -> None:
     """One pass; raises Refusal or Conflict when a change was not replicated."""
-    for table in list(leadership.caches.tables.values()):
-        if table.removed:
-            continue
+    for table in list(leadership.caches.live_tables.values()):
         if _needs_placement(manager, leadership, table):
             await _place_table(manager, leadership, table.table_id)
         await settle(manager, leadership, table.table_id)
@@ -179,13 +177,13 @@ def _plan(manager: CatalogManager, leadership: LeaderTerm, table_id: str) -> lis
     if caches.tables[table_id].removed:
         return []
     limit, tablets = MOST_FOUNDED_AT_ONCE * len(servers), caches.tablets_of(table_id)
-    taken = within(limit, caches.tablets.values(), tablets)
+    taken = within(limit, caches.live_tablets.values(), tablets)
     leadership.founded_until_scan = limit // 2 if len(taken) < len(tablets) else 0
     return place(
         caches.tables[table_id],
         taken,
         servers,
-        replica_load(caches.tablets.values()),
+        replica_load(caches.live_tablets.values()),
         lambda tablet: _expired(manager, leadership, tablet),
         manager.new_id,
     )
@@ -211,7 +209,7 @@ def _nudge(manager: CatalogManager, leadership: LeaderTerm) -> None:
     if now_ns < leadership.nudge_after_ns:
         return
     leadership.nudge_after_ns = now_ns + int(SCAN_INTERVAL_S * 1e9)
-    for tablet in leadership.caches.tablets.values():
+    for tablet in leadership.caches.live_tablets.values():
         for replica in tablet.unconfirmed:
             if manager.servers.is_live(replica.node_id, now_ns):
                 table = leadership.caches.tables[tablet.table_id]

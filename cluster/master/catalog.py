@@ -235,6 +235,8 @@ class Caches:
         self._tables_by_id: dict[str, TableRecord] = {}
         self._tables_by_name: dict[str, TableRecord] = {}
         self._tablets_by_id: dict[str, TabletRecord] = {}
+        self._live_tables: dict[str, TableRecord] = {}
+        self._live_tablets: dict[str, TabletRecord] = {}
         self._tablets_per_table: dict[str, dict[str, TabletRecord]] = {}
         self._servers_by_id: dict[str, ServerRecord] = {}
         self.commit(tuple(tables), tuple(tablets), tuple(servers))
@@ -248,6 +250,16 @@ class Caches:
     def tablets(self) -> Mapping[str, TabletRecord]:
         """All tablets by id, deleted and replaced ones too."""
         return MappingProxyType(self._tablets_by_id)
+
+    @property
+    def live_tables(self) -> Mapping[str, TableRecord]:
+        """Tables by id that are not removed: what is done again and again looks at these only."""
+        return MappingProxyType(self._live_tables)
+
+    @property
+    def live_tablets(self) -> Mapping[str, TabletRecord]:
+        """Tablets by id that are neither deleted nor replaced."""
+        return MappingProxyType(self._live_tablets)
 
     @property
     def servers(self) -> Mapping[str, ServerRecord]:
@@ -286,15 +298,18 @@ class Caches:
     def _commit_tablet(self, tablet: TabletRecord) -> None:
         self._tablets_by_id[tablet.tablet_id] = tablet
         of_table = self._tablets_per_table.setdefault(tablet.table_id, {})
-        if tablet.final:
-            of_table.pop(tablet.tablet_id, None)
-        else:
-            of_table[tablet.tablet_id] = tablet
+        for kept in (of_table, self._live_tablets):
+            if tablet.final:
+                kept.pop(tablet.tablet_id, None)
+            else:
+                kept[tablet.tablet_id] = tablet
 
     def _commit_table(self, table: TableRecord) -> None:
         previous = self._tables_by_id.get(table.table_id)
         if previous is not None and self._tables_by_name.get(previous.name) is previous:
             del self._tables_by_name[previous.name]
         self._tables_by_id[table.table_id] = table
-        if not table.removed:
-            self._tables_by_name[table.name] = table
+        if table.removed:
+            self._live_tables.pop(table.table_id, None)
+        else:
+            self._live_tables[table.table_id] = self._tables_by_name[table.name] = table

@@ -26,17 +26,21 @@ async def heartbeat(manager: CatalogManager, request: Heartbeat) -> HeartbeatRep
     """Take a heartbeat; a leader answers only when what the reports changed is replicated.
 
     Raises Refusal if it could not be, so that the tserver reports it again. Followers, and masters that can't prove
-    that they lead, refresh liveness and ignore the reports (KUDU-1358).
+    that they lead, refresh liveness and ignore the reports (KUDU-1358). One that was overtaken on its way says nothing.
     """
     masters = manager.masters()
     ignored = HeartbeatReply(manager.ports.node_id, None, False, *masters)
+    if not manager.servers.observe(request, manager.ports.clock.monotonic_ns()):
+        return ignored
     if request.full:
         manager.reported[request.node_id] = request.incarnation
-    if not manager.servers.observe(request, manager.ports.clock.monotonic_ns()) or not manager.leads():
+    if not manager.leads():
         return ignored
     try:
         leadership = await manager.lead()
     except Refusal:
+        return ignored
+    if not manager.servers.is_latest(request):  # whoever sent it had given it up, and says it all again
         return ignored
     taken = await _take_reports(manager, leadership, request)
     if not taken:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
+import msgspec
+
 from cluster.config import NodeConfig
 from cluster.groups.group import Group, GroupSpec
 from cluster.groups.membership import change_replicas, transfer_leadership
@@ -175,9 +177,10 @@ class Master:
     async def _change_masters(self, manager: CatalogManager, request: ChangeMasters) -> Reply:
         if self._group is None:
             return ErrorReply("NOT_THE_LEADER", "this master is starting", definite=True)
-        reply = await change_masters(self._group, self._ports.clock, request)
+        reply = await change_masters(self._group, self._ports, request)
         if isinstance(reply, ErrorReply) and reply.kind == "NOT_THE_LEADER":
-            return manager.not_the_leader(reply.leader).error_reply
+            named = manager.not_the_leader(reply.leader).error_reply
+            return msgspec.structs.replace(named, definite=reply.definite)
         return reply
 
     async def _transfer(self, request: TransferLeadership) -> Reply:

@@ -176,7 +176,7 @@ def replication_calls(manager: CatalogManager, leadership: LeaderTerm) -> list[S
             continue
         replica = change.replica
         if replica is None:
-            load = replica_load(leadership.caches.tablets.values()) if load is None else load
+            load = replica_load(leadership.caches.live_tablets.values()) if load is None else load
             replica = _chosen(manager.servers.entries(), live, leaving, config, leader, change.kind, load)
             if replica is None:
                 continue
@@ -228,7 +228,7 @@ def keep_members(leadership: LeaderTerm, tablet_id: str) -> bool:
 
 def _not_whole(leadership: LeaderTerm, lost: Collection[str]) -> list[tuple[TabletRecord, TableRecord]]:
     caches, unfit = leadership.caches, (*leadership.caches.leaving, *lost)
-    found = [tablet for tablet in caches.tablets.values() if not is_whole(leadership, tablet, unfit)]
+    found = [tablet for tablet in caches.live_tablets.values() if not is_whole(leadership, tablet, unfit)]
     amiss = {tablet.tablet_id for tablet in found}
     for tablet_id in [each for each in leadership.amiss_since_ns if each not in amiss]:
         del leadership.amiss_since_ns[tablet_id]
@@ -308,5 +308,5 @@ async def decommission(manager: CatalogManager, request: DecommissionServer) -> 
 
 def decommission_state(leadership: LeaderTerm, server_id: str) -> DecommissionReply:
     """What is left on the server, by committed configurations."""
-    left = replica_load(leadership.caches.tablets.values()).get(server_id, 0)
+    left = replica_load(leadership.caches.live_tablets.values()).get(server_id, 0)
     return DecommissionReply(server_id, server_id in leadership.caches.leaving, left)

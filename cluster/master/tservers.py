@@ -22,6 +22,8 @@ class ServerEntry:
     """Where it stands, maybe with its data centre in front (`harness.levels.data_centre_of`)."""
     incarnation: int
     """Which of its process's lives this is; never falls here."""
+    sequence: int
+    """The number of that heartbeat within this life; never falls within it."""
     heard_ns: int
     """When its heartbeat came, by this master's monotonic clock."""
 
@@ -39,15 +41,27 @@ class ServerMap:
         """By address who was heard of there last."""
 
     def observe(self, heartbeat: Heartbeat, now_ns: int) -> bool:
-        """Take a heartbeat's identity and time; False for one of an earlier incarnation, which changes nothing."""
-        known = self._servers.get(heartbeat.node_id)
-        if known is not None and known.incarnation > heartbeat.incarnation:
+        """Take a heartbeat's identity and time; False for one that was overtaken, which changes nothing: by a later one
+        of its server, or by one of a later life of its machine, whose disk was lost meanwhile.
+
+        Incarnations rise on a machine, whatever becomes of its disk (`cluster.node.next_incarnation`).
+        """
+        known, said = self._servers.get(heartbeat.node_id), (heartbeat.incarnation, heartbeat.sequence)
+        there = self._servers.get(self._last_at.get(heartbeat.address, ""))
+        if known is not None and (known.incarnation, known.sequence) > said:
+            return False
+        if there is not None and there.incarnation > heartbeat.incarnation:
             return False
         self._servers[heartbeat.node_id] = ServerEntry(
-            heartbeat.node_id, heartbeat.address, heartbeat.zone, heartbeat.incarnation, now_ns
+            heartbeat.node_id, heartbeat.address, heartbeat.zone, *said, heard_ns=now_ns
         )
         self._last_at[heartbeat.address] = heartbeat.node_id
         return True
+
+    def is_latest(self, heartbeat: Heartbeat) -> bool:
+        """Whether no later one of its server was taken since."""
+        known = self._servers[heartbeat.node_id]
+        return (known.incarnation, known.sequence) == (heartbeat.incarnation, heartbeat.sequence)
 
     def entries(self) -> list[ServerEntry]:
         return [self._servers[node_id] for node_id in sorted(self._servers)]

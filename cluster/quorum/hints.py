@@ -187,10 +187,11 @@ class Hinting:
     async def _opened(self) -> Journal:
         async with self._opening:
             if self._journal is None:
-                journal = Journal(self._view(), self.hints.take)
+                view = self._view()
+                journal = Journal(view, self.hints.take)
                 await journal.recover(self.hints.restore)
                 self._journal = journal
-                self._task = asyncio.create_task(self._replay(journal), name="hints.replay")
+                self._task = view.spawn(self._replay(journal))
             return self._journal
 
     async def _replay(self, journal: Journal) -> None:

@@ -23,7 +23,8 @@ TICK_BITS = 20
 """Times of ids made in one tick of the wall clock, 1.05 ms, follow each other without a gap."""
 
 RESERVED_NS = 2_000_000_000
-"""A reservation reaches so far ahead: a node writes one in this time at most, and a restart skips as much."""
+"""A reservation reaches so far ahead of the wall clock: a node writes one in this time at most, and a restart skips as
+much."""
 
 NODE_BYTES = 16
 ID_BYTES = 8 + NODE_BYTES
@@ -91,8 +92,13 @@ class IdTimes:
         return self._next(wall_ns) >= self.reserved
 
     def wanted(self, wall_ns: int) -> int:
-        """What to reserve next."""
-        return self._next(wall_ns) + RESERVED_NS
+        """What to reserve next; where times run ahead of the clock as it is, a tick more.
+
+        So they never do so by more than RESERVED_NS and a tick, but where the clock goes back or others have risen: a
+        restart takes longer than the tick that it skips then.
+        """
+        following = self._next(wall_ns)
+        return max(following + (1 << TICK_BITS), min(following, wall_ns) + RESERVED_NS)
 
     def rise_above(self, time: int) -> None:
         """Give out nothing at or below this time any more: others refuse it."""

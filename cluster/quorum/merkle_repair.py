@@ -19,6 +19,7 @@ from typing import TypeAlias
 import msgspec
 
 from cluster.knobs import Knobs
+from cluster.log.node import Spawn
 from cluster.nodelog import node_logger
 from cluster.quorum.calls import ReplicaCalls, Unanswered
 from cluster.quorum.deletions import Deletion
@@ -323,10 +324,10 @@ class Repairs:
         self._running: dict[asyncio.Task[Repaired], None] = {}
         self._busy: dict[str, asyncio.Lock] = {}
 
-    def start(self) -> None:
-        """Repair in the background, if the knob says so."""
+    def start(self, spawn: Spawn) -> None:
+        """Repair in the background, if the knob says so, in a task that the node does not outlive."""
         if self._knobs.repair_period_ms:
-            self._periodic = asyncio.create_task(self._repair_periodically(), name="repairs")
+            self._periodic = spawn(self._repair_periodically())
 
     def close(self) -> None:
         """Break everything off."""

@@ -27,6 +27,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from cluster.knobs import Knobs
+from cluster.log.node import Spawn
 from cluster.nodelog import node_logger
 from cluster.quorum.calls import Performance, ReplicaCalls, Unanswered
 from cluster.quorum.ids import MutationId
@@ -47,7 +48,7 @@ from cluster.quorum.messages import (
 from cluster.quorum.replica_sets import ReplicaSet
 from cluster.wire.messages import Replica
 from harness.ports.api import Failpoints, Ports
-from harness.ports.failpoints import pass_by
+from harness.ports.failpoints import InjectedFailure, pass_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,12 +333,11 @@ class Reconciling:
         self._log = node_logger(ports.node_id)
         self._tasks: list[asyncio.Task[None]] = []
 
-    def start(self) -> None:
-        """Poll and raise bounds in the background, as the knobs say."""
+    def start(self, spawn: Spawn) -> None:
+        """Poll and raise bounds in the background, as the knobs say, in tasks that the node does not outlive."""
         for period_ms, fenced in ((self._knobs.poll_period_ms, False), (self._knobs.reconcile_period_ms, True)):
             if period_ms:
-                work = self._take_turns(period_ms / 1e3, fenced)
-                self._tasks.append(asyncio.create_task(work, name="reconciling"))
+                self._tasks.append(spawn(self._take_turns(period_ms / 1e3, fenced)))
 
     def close(self) -> None:
         """Break everything off."""
@@ -406,11 +406,11 @@ class _Meeting:
         return await performance.run(self._state.begin())
 
     async def _do(self, step: Step) -> list[Instruction]:
-        if (point := _POINTS.get(type(step))) is not None:
-            await pass_by(self._failpoints, point, self._replicas.tablet_id)
         try:
+            if (point := _POINTS.get(type(step))) is not None:
+                await pass_by(self._failpoints, point, self._replicas.tablet_id)
             reply = await self._ask(step)
-        except Unanswered as error:
+        except (Unanswered, InjectedFailure) as error:
             return self._state.on_missed(step, str(error))
         return self._event(step, reply)
 

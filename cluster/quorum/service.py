@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from cluster.client.client import ClusterClient
 from cluster.config import NodeConfig
@@ -73,8 +74,9 @@ class QuorumService:
         """
         self._log = log
         await self._ids.recover()
-        self._repairs.start()
-        self._reconciling.start()
+        spawn = partial(log.spawn, group="")
+        self._repairs.start(spawn)
+        self._reconciling.start(spawn)
         if not log.knows(HINTS_GROUP):
             return
         try:

@@ -48,6 +48,8 @@ _CHANGE_TIMED_OUT = _fault("TIMED_OUT", "no quorum within the deadline", definit
 
 OnClosed: TypeAlias = Callable[[int, int, Lease | None], None]
 """Called with a lease's sequence, the closed timestamp just assigned under it, and the record that is applied here."""
+OnRead: TypeAlias = Callable[[tuple[Span, ...], int], None]
+"""Called with what was read, and as of which time, as it is about to be answered."""
 
 
 def _ignore(*_: object) -> None:
@@ -63,6 +65,8 @@ class Evaluating(msgspec.Struct):
     promises: Promises
     lease_sequence: int
     in_flight: InFlight
+    read_at: int | None = None
+    """As of when it has read, where it turned out not to be applied."""
 
 
 class Evaluation:
@@ -89,6 +93,7 @@ class Evaluation:
         self._promises: Promises | None = None
         self._log: Group | None = None
         self.on_closed: OnClosed = _ignore
+        self.on_read: OnRead = _ignore
         self._group_id = ""
 
     def attach(self, log: Group, group_id: str) -> None:
@@ -160,6 +165,9 @@ class Evaluation:
         for span in spans:
             timestamp = max(timestamp, self._machine.newest(span) + 1)
         puts, done = requests.decide(work.change, work.puts, self._machine, timestamp)
+        if not puts:  # it was not applied, which tells what stood there at its time
+            work.read_at = timestamp
+            work.promises.served(spans, timestamp)
         if self._machine.open_intents:
             self._machine.check_intents(spans + requests.points_of(puts))
         if self._failpoints.armed:
@@ -190,6 +198,8 @@ class Evaluation:
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
         def decided(fate: asyncio.Future[bytes]) -> None:
+            if work.read_at is not None and fate.exception() is None:
+                self.on_read(work.latch.writes, work.read_at)
             self._dead(work)
             _pass_on(fate, answer)
 
@@ -248,6 +258,7 @@ class Evaluation:
             return _fault("INVALID", "the versions of the time asked for are collected")
         found = requests.carry_out(read, spans, self._machine, timestamp)
         self._promises_of(held).served(spans, timestamp)
+        self.on_read(spans, timestamp)
         return encode(found)
 
     # ---- both ----

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from cluster.groups.observer import GroupObserver
 from cluster.ranges.lease_record import Lease
 from cluster.ranges.tablet import WriteBatch
+from cluster.store.cells import Span
 
 
 class RangeObserver(GroupObserver):
@@ -25,3 +28,7 @@ class RangeObserver(GroupObserver):
 
     def batch_applied(self, group: str, batch: WriteBatch, closed: int) -> None:
         """The state, in which everything up to `closed` is closed, is about to carry this batch out."""
+
+    def read_answered(self, group: str, spans: Iterable[Span], timestamp: int) -> None:
+        """These spans were read as of this time, by a read or by a change that was not applied, and the answer is about
+        to go out."""

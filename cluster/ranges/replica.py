@@ -98,6 +98,7 @@ class RangeReplica:
         self._machine.on_over = self._holding.on_over
         self._evaluation = Evaluation(ports, knobs, node_clock, self._machine, self._holding, flaws)
         self._evaluation.on_closed = partial(observer.timestamp_closed, created.tablet_id)
+        self._evaluation.on_read = partial(observer.read_answered, created.tablet_id)
         self._group: Group | None = None
         self.receive: Callable[[tuple[Message, ...]], None] = _drop
         self._on_change: Callable[[], None] = lambda: None

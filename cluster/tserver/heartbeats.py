@@ -70,7 +70,7 @@ Reports = Callable[[Iterable[str] | None], tuple[TabletReport, ...]]
 class MasterLink:
     """What one master was told and has to be told; a pure record of decisions, fed with sends and answers."""
 
-    def __init__(self, flaws: Collection[str] = ()) -> None:
+    def __init__(self, flaws: Collection[str] = (), sequence: int = 0) -> None:
         self._heeds_new_leaders = "no-full-report" not in flaws
         """Whether a leader that is new gets a full report."""
         self._changed: dict[str, None] = {}
@@ -83,8 +83,8 @@ class MasterLink:
         """Whether the next report is to be full; at first it is."""
         self._sent_full = False
         """Whether the last one was."""
-        self._sequence = 0
-        """The number of the last heartbeat; rises by one."""
+        self.sequence = sequence
+        """The number of the last heartbeat to this master in this life; rises by one."""
 
     @property
     def has_news(self) -> bool:
@@ -97,10 +97,10 @@ class MasterLink:
 
     def begin(self) -> tuple[int, bool, tuple[str, ...]]:
         """Take what the next heartbeat says: (its sequence, whether it is full, changed tablets)."""
-        self._sequence += 1
+        self.sequence += 1
         self._sent, self._changed = self._changed, {}
         self._sent_full = self._full
-        return self._sequence, self._full, tuple(self._sent)
+        return self.sequence, self._full, tuple(self._sent)
 
     def lost(self) -> None:
         """The heartbeat was not answered: what it said has to be said again."""
@@ -121,9 +121,9 @@ class MasterLink:
 class _Line:
     """What belongs to one master: the record of what it was told, and the alarm and task that send to it."""
 
-    def __init__(self, master: Replica, clock: Clock, wake: Callable[[str], None], flaws: Collection[str]) -> None:
+    def __init__(self, master: Replica, clock: Clock, wake: Callable[[str], None], link: MasterLink) -> None:
         self.master = master
-        self.link = MasterLink(flaws)
+        self.link = link
         self.alarm = Alarm(clock, lambda: wake(master.node_id))
         self.task: asyncio.Task[None] | None = None
 
@@ -141,6 +141,9 @@ class HeartbeatSender:
         self._log = node_logger(config.node_id)
         self._lines: dict[str, _Line] = {}
         """By node id one for each master that is known."""
+        self._sequences: dict[str, int] = {}
+        """By node id where the numbers of heartbeats stood for a master that was left or moved: they go on from there,
+        since it takes what has a lower number for overtaken."""
         self._known = KnownMasters(0, config.masters)
         """The masters as they were named by the highest index so far."""
         self._saving: asyncio.Task[None] | None = None
@@ -181,11 +184,18 @@ class HeartbeatSender:
         for master in masters:
             line = known.pop(master.node_id, None)
             if line is None or line.master != master:
-                line = _Line(master, self._ports.clock, self._wake, self._config.flaws)
+                self._retire(line)
+                link = MasterLink(self._config.flaws, self._sequences.get(master.node_id, 0))
+                line = _Line(master, self._ports.clock, self._wake, link)
                 line.alarm.set(self._ports.clock.monotonic_ns())
             self._lines[master.node_id] = line
         for line in known.values():
+            self._retire(line)
+
+    def _retire(self, line: _Line | None) -> None:
+        if line is not None:
             line.stop()
+            self._sequences[line.master.node_id] = line.link.sequence
 
     def _wake(self, node_id: str) -> None:
         line = self._lines[node_id]

@@ -6,10 +6,11 @@ import pytest
 from msgspec.structs import replace
 from watched_cluster import GROUP, Cluster, covered
 
-from cluster.invariants.leases import CLOSED_IN_LEASE, CLOSED_KEPT
+from cluster.invariants.leases import CLOSED_IN_LEASE, CLOSED_KEPT, READS_KEPT
 from cluster.observer import Observer
 from cluster.ranges.lease_record import Lease
 from cluster.ranges.tablet import Put, TabletMachine, WriteBatch
+from cluster.store.cells import Span, point, rows
 from cluster.store.hlc import ClockReading, Timestamp
 from cluster.wire.messages import RequestId
 from harness.protocols import Breach
@@ -121,3 +122,25 @@ def test_who_has_lost_its_lease_closes_no_more_than_the_next_one_was_told_of(clu
     recorded(cluster, FIRST, SECOND)
     cluster.a.timestamp_closed(GROUP, 1, 200, SECOND)
     assert cluster.breaches == [(CLOSED_IN_LEASE, ("a",))]
+
+
+READ_AT = 10
+WRITTEN = [
+    (point((1, 0, 0)), READ_AT, False),
+    (point((1, 0, 0)), READ_AT + 1, True),
+    (point((1, 0, 1)), READ_AT, True),
+    (rows(1, 0, None), READ_AT, False),
+    (rows(1, 1, None), READ_AT, True),
+]
+
+
+@pytest.mark.parametrize(("span", "written", "fine"), WRITTEN)
+def test_nothing_is_written_at_or_below_a_read_of_its_cell(
+    cluster: Cluster, span: Span, written: int, fine: bool
+) -> None:
+    apply(cluster.a, batch(READ_AT - 5, 0))
+    cluster.a.read_answered(GROUP, (span,), READ_AT)
+    apply(cluster.b, batch(READ_AT - 5, 0))
+    assert cluster.breaches == [], "a replica has carried it out before the read"
+    apply(cluster.b, batch(written, 0))
+    assert [name for name, *_ in cluster.breaches] == ([] if fine else [READS_KEPT])

@@ -29,7 +29,7 @@ from tests.cluster.master.catalog_records import TABLE, VOTERS, replica, tablet_
 
 
 def server(number: int, zone: str = "z1") -> ServerEntry:
-    return ServerEntry(f"t{number}", f"t{number}:7050", zone, 1, 0)
+    return ServerEntry(f"t{number}", f"t{number}:7050", zone, 1, 1, 0)
 
 
 def report(
@@ -39,8 +39,8 @@ def report(
     return TabletReport("tablet", "table", "RUNNING", term, leader, replicas, (), config_index, 0)
 
 
-def heartbeat(node_id: str = "t1", incarnation: int = 1, address: str = "t1:7050") -> Heartbeat:
-    return Heartbeat(node_id, incarnation, address, "z1", 1, True, encode_reports(()))
+def heartbeat(node_id: str = "t1", incarnation: int = 1, address: str = "t1:7050", sequence: int = 1) -> Heartbeat:
+    return Heartbeat(node_id, incarnation, address, "z1", sequence, True, encode_reports(()))
 
 
 # ---- the tserver map ----
@@ -67,12 +67,23 @@ def test_a_server_that_began_anew_with_an_empty_disk_replaces_the_one_before() -
     assert servers.is_live("t1", 1_002) and servers.lost() == (), "it had moved"
 
 
-def test_a_heartbeat_of_an_earlier_incarnation_changes_nothing() -> None:
+OVERTAKEN = {
+    "by a later one of its life": (heartbeat(sequence=2, address="new"), heartbeat(sequence=1, address="old")),
+    "by its own later life": (heartbeat(incarnation=2, sequence=1), heartbeat(incarnation=1, sequence=9)),
+    "by the life that began without a disk": (heartbeat("t1.anew", incarnation=2), heartbeat("t1", incarnation=1)),
+}
+
+
+@pytest.mark.parametrize("how", OVERTAKEN)
+def test_a_heartbeat_that_was_overtaken_changes_nothing(how: str) -> None:
+    later, late = OVERTAKEN[how]
     servers = ServerMap(live_ns=100)
-    assert servers.observe(heartbeat(incarnation=2, address="new"), 1_000)
-    assert not servers.observe(heartbeat(incarnation=1, address="old"), 2_000)
-    assert servers.located(Replica("t1", "catalog")) == Replica("t1", "new")
-    assert not servers.is_live("t1", 2_000)
+    if late.node_id != later.node_id:
+        servers.observe(heartbeat("t1", incarnation=1), 900)
+    assert servers.observe(later, 1_000)
+    before = (servers.live(1_050), servers.lost())
+    assert not servers.observe(late, 1_050)
+    assert (servers.live(1_050), servers.lost()) == before and servers.is_live(later.node_id, 1_050)
 
 
 def test_an_unknown_tserver_is_located_where_the_catalog_says() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from cluster.groups.waiters import OutcomeUnknown
 from cluster.knobs import Knobs
-from cluster.master.background import create_request
+from cluster.master.background import create_request, scan
 from cluster.master.calls import MOST_IN_FLIGHT, ServerCall, ServerCalls
 from cluster.master.catalog import Caches, Catalog, encode_batch
 from cluster.master.manager import CatalogManager, Freshness, LeaderTerm, Refusal
@@ -386,3 +387,37 @@ def test_a_learner_that_has_caught_up_and_one_that_is_dead_are_one_too_many() ->
     _, asked = repairing()
     assert asked(config(3, 1), 10 * S) == [], "its server is dead by now"
     assert asked(config(3, 1), 11 * S) == [(ChangeKind.REMOVE, "t4")]
+
+
+# ---- the scan ----
+
+
+async def _steps_of_a_scan(dropped: int) -> int:
+    """How many Python functions a scan calls, with that many dropped tables beside one that lives."""
+    live = new_table("live", "live", COLUMNS, 1)
+    tables, tablets = [live], [new_tablet("its", "live", Partition(0, 1))]
+    for number in range(dropped):
+        tables.append(removed_table(new_table(f"gone{number}", f"gone{number}", COLUMNS, 1)))
+        tablets.append(deleted_tablet(new_tablet(f"of{number}", f"gone{number}", Partition(0, 1))))
+    catalog = Catalog()
+    for table in tables:
+        catalog.tables[table.table_id] = table
+    catalog.tablets |= {tablet.tablet_id: tablet for tablet in tablets}
+    manager, group = manager_of(catalog, Slow())
+    group.leads = True
+    leadership, calls = await manager.lead(), 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        await scan(manager, leadership)
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+async def test_a_scan_costs_what_lives_whatever_was_ever_dropped() -> None:
+    assert await _steps_of_a_scan(0) == await _steps_of_a_scan(500) > 0

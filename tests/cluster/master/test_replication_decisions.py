@@ -131,7 +131,7 @@ def test_a_change_leaves_enough_voters_and_takes_none_that_is_needed(
 
 
 def entry(name: str, zone: str = "z1") -> ServerEntry:
-    return ServerEntry(name, f"{name}:7050", zone, 1, 0)
+    return ServerEntry(name, f"{name}:7050", zone, 1, 1, 0)
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,16 @@ def test_times_rise_over_restarts_with_any_clock(steps: list[tuple[bool, int, in
         given_out.append(time)
 
 
+def test_times_run_ahead_of_the_clock_by_one_reservation_however_often_the_node_restarts() -> None:
+    wall, reserved = 1_000 * SECOND, 0
+    for _ in range(50):
+        times = IdTimes(reserved)
+        times.reserved = times.wanted(wall)
+        time = times.take(wall)
+        assert time is not None and reserved <= time < wall + RESERVED_NS + (2 << TICK_BITS)
+        reserved, wall = times.reserved, wall + (1 << TICK_BITS)
+
+
 def test_times_of_one_tick_follow_each_other() -> None:
     times = IdTimes()
     times.reserved = 10 << TICK_BITS

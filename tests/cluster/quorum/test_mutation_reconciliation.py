@@ -7,8 +7,9 @@ when everything is up, one reconciliation brings everything everywhere.
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import cast
@@ -36,6 +37,8 @@ from cluster.quorum.mutation_reconciliation import (
 )
 from cluster.quorum.replica_sets import Endpoint, ReplicaSet
 from cluster.wire.messages import ErrorReply
+from harness.ports.api import Ports
+from harness.ports.failpoints import Arming
 from harness.ports.sim.world import World
 
 REPLICAS = ("a", "b", "c")
@@ -414,3 +417,32 @@ def test_the_slowest_clock_counts_less_what_writes_may_take(slowest: str) -> Non
 def test_no_fence_is_raised_while_the_clock_of_a_replica_is_unknown(silent: str) -> None:
     clocks = Clocks(**{name: None if name == silent else 90 * SECOND for name in "abc"})
     assert isinstance(reconciled_by(clocks), Abandoned) and not clocks.fences
+
+
+# ---- what goes wrong in a node ----
+
+
+def test_a_step_that_fails_in_this_node_ends_one_reconciliation_and_no_task() -> None:
+    with World(1) as world:
+        ports = world.harness_ports("r")
+        ports.failpoints.arm(Arming("quorum.before_fencing", "fail", times=0))
+        clocks = cast(ReplicaCalls, Clocks(**dict.fromkeys("abc", 90 * SECOND)))
+        assert isinstance(
+            world.run(Reconciling(ports, KNOBS, clocks, lambda: ()).reconcile(TABLET, fenced=True)), Abandoned
+        )
+
+
+def test_an_endless_task_that_something_unexpected_ends_says_so_to_whoever_started_it() -> None:
+    started: list[asyncio.Task[None]] = []
+
+    def spawn(work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        started.append(asyncio.create_task(work))
+        return started[-1]
+
+    async def main(ports: Ports) -> None:
+        Reconciling(ports, KNOBS, cast(ReplicaCalls, Clocks()), lambda: 1 // 0).start(spawn)  # type: ignore[arg-type,return-value]
+        await asyncio.wait(started, return_when=asyncio.FIRST_EXCEPTION)
+        assert any(task.done() and isinstance(task.exception(), ZeroDivisionError) for task in started)
+
+    with World(1) as world:
+        world.run(main(world.harness_ports("r")))

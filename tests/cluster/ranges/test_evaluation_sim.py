@@ -172,6 +172,18 @@ def test_a_served_read_stays_true() -> None:
     simulate(5, scenario)
 
 
+def test_what_a_compare_and_set_found_that_failed_stays_true() -> None:
+    async def scenario(servers: TserverRig, leader: str) -> None:
+        before = timestamp(await servers.call(leader, write(servers, 1, 1)))
+        await servers.clock.sleep(0.1)
+        failed = await servers.call(leader, CompareAndSet(servers.rid(2), "tab", 1, 0, 0, 7, 8))
+        assert isinstance(failed, Done) and (failed.applied, failed.found) == (False, 1)
+        written = await servers.call(leader, write(servers, 3, 2, requested=before + 1))
+        assert isinstance(written, Done) and written.timestamp > failed.timestamp > before + 1
+
+    simulate(5, scenario)
+
+
 def test_with_the_flaw_no_timestamp_cache_it_does_not() -> None:
     async def scenario(servers: TserverRig, leader: str) -> None:
         served, written, again = await read_then_write_below(servers, leader)

@@ -85,6 +85,10 @@ def test_a_leader_that_could_not_prove_it_gets_a_full_report_when_it_can() -> No
     assert link.begin()[1]
 
 
+def test_numbers_go_on_where_those_to_the_master_stood() -> None:
+    assert [MasterLink(sequence=7).begin()[0], MasterLink().begin()[0]] == [8, 1]
+
+
 def test_a_master_that_asks_gets_a_full_report() -> None:
     link = settled(leader_term=1)
     link.begin()
