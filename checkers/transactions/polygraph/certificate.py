@@ -183,6 +183,8 @@ class _Store:
             return next((f"a later version of {key} had been committed" for key in late), None)
         if not self.terms.seen:
             return None
+        if self.before.get(txn, 0) >> step:
+            return "one that had completed before its invocation comes later"
         view = self._view(txn, reads)
         self.views.append(view)
         for read, version in reads:
