@@ -4,6 +4,7 @@ one process, where the history is streamed once and only what its accesses say i
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -19,6 +20,8 @@ from checkers.transactions.inference.list_accesses import CLASSES as LIST_CLASSE
 from checkers.transactions.inference.list_reader import LIST_APPEND, ListReader
 from checkers.transactions.inference.register_accesses import CLASSES as REGISTER_CLASSES
 from checkers.transactions.inference.register_reader import RW_REGISTER, RegisterReader
+from checkers.transactions.polygraph.accessed_keys import list_accesses_of, register_accesses_of
+from checkers.transactions.polygraph.history_polygraph import Accessed, Polygraph, Times, make_polygraph
 from checkers.transactions.transaction_mops import Dialect, Txns, read_all, take_all
 from harness.errors import UserError
 
@@ -134,6 +137,12 @@ class InProcess(NamedTuple):
     addresses: Ints
     out: Instances
     classes: tuple[str, ...]
+    accessed: Callable[[bool], Accessed]
+
+    def polygraph(self, stated: bool) -> Polygraph:
+        """Who read whom and who wrote the same; `stated` says whether what settings say of version orders counts."""
+        txns = self.txns
+        return make_polygraph(Times(txns.outcome, txns.process, txns.invoke, txns.complete), self.accessed(stated))
 
     def found(self, orders: int, explain: int) -> Found:
         txns, edges, addresses = self.txns, self.edges, self.addresses
@@ -146,17 +155,27 @@ class InProcess(NamedTuple):
 
 
 class TxnModel(NamedTuple):
-    """How a model's history is read, and what its accesses may show; `verb` is what writers do."""
+    """How a model's history is read, and what its accesses may show; `verb` is what writers do; `accessed` is what a
+    reader collected, with what edges state of version orders or without."""
 
     dialect: Dialect
     reader: Callable[[int], Any]
     classes: tuple[str, ...]
     verb: str
+    accessed: Callable[[Any, Edges, bool], Accessed]
+
+
+def _accessed_registers(reader: RegisterReader, edges: Edges, stated: bool) -> Accessed:
+    return register_accesses_of(reader.grouped, edges if stated else None)
+
+
+def _accessed_lists(reader: ListReader, edges: Edges, stated: bool) -> Accessed:
+    return list_accesses_of(reader.grouped, reader.observed)
 
 
 TXN_MODELS: Final = {
-    "list-append": TxnModel(LIST_APPEND, ListReader, LIST_CLASSES, "append"),
-    "rw-register": TxnModel(RW_REGISTER, RegisterReader, REGISTER_CLASSES, "write"),
+    "list-append": TxnModel(LIST_APPEND, ListReader, LIST_CLASSES, "append", _accessed_lists),
+    "rw-register": TxnModel(RW_REGISTER, RegisterReader, REGISTER_CLASSES, "write", _accessed_registers),
 }
 
 
@@ -170,4 +189,4 @@ def infer_in_process(source: Source, model: str, sources: int, explain: int, thr
     if problem[0] >= 0:
         events = (int(txns.invoke[problem[1]]), int(txns.invoke[problem[2]]))
         refuse_copies(source, about.verb, Key.of(reader.addresses[problem[0]]), events)
-    return InProcess(txns, edges, reader.addresses, reader.out, about.classes)
+    return InProcess(txns, edges, reader.addresses, reader.out, about.classes, partial(about.accessed, reader, edges))
