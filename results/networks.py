@@ -18,18 +18,24 @@ Judged = Mapping[str, Any]
 _NO_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that no XML file may have."""
 
+_MOST_AROUND: Final = 14
+"""Operations that stand around a circle."""
+
 _TOLD: Final = ("process", "type", "node", "invoke_index", "complete_index", "invoke_time", "complete_time")
 """What a node tells of its operation besides what it did."""
 
 
 def spread(steps: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, float]]:
-    """A place in the unit circle for each operation of some steps, the same for the same steps.
+    """A place near the unit circle for each operation of some steps, the same for the same steps.
 
-    By springs from a circle (Fruchterman and Reingold 1991): what depends on each other comes to lie together.
+    Few stand around it, so that no arrow passes under a box; many are laid out by springs from there (Fruchterman and
+    Reingold 1991), so that what depends on each other lies together.
     """
     graph = nx.Graph((str(step.get("source")), str(step.get("target"))) for step in steps)
-    found = nx.spring_layout(graph, pos=nx.circular_layout(graph), k=1.6 / max(1, len(graph)) ** 0.5, seed=1)
-    return {node: (float(x), float(y)) for node, (x, y) in found.items()}
+    found = nx.circular_layout(graph)
+    if len(graph) > _MOST_AROUND:
+        found = nx.spring_layout(graph, pos=found, k=1.6 / len(graph) ** 0.5, seed=1)
+    return {node: (1.25 * float(x), 0.8 * float(y)) for node, (x, y) in found.items()}
 
 
 def graph_of(verdicts: Iterable[Judged]) -> nx.MultiDiGraph:
