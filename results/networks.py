@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import networkx as nx
 
 from harness.history.rundir import write_atomic
 from results.words import op_name, operation
 
-Judged = Mapping[str, Any]
+Judged: TypeAlias = Mapping[str, Any]
 """A verdict as `assay check --json` prints it; see `Anomaly`."""
 
 _NO_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -38,16 +38,16 @@ def spread(steps: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, float]]
     return {node: (1.25 * float(x), 0.8 * float(y)) for node, (x, y) in found.items()}
 
 
-def graph_of(verdicts: Iterable[Judged]) -> nx.MultiDiGraph:
+def graph_of(inputs: Iterable[Sequence[Judged]]) -> nx.MultiDiGraph:
     """The operations that anomalies name, and an edge for each step of their cycles, with its `kind` and `why`.
 
-    An operation that several inputs or anomalies name is one node an input.
+    `inputs` are the verdicts on each history; an operation of one is one node, however many anomalies name it.
     """
     graph = nx.MultiDiGraph()
-    for number, verdict in enumerate(verdicts):
-        for name, found in verdict.get("anomalies", {}).items():
-            for place, anomaly in enumerate(found):
-                _add(graph, number, {"anomaly": name, "instance": place}, anomaly)
+    for number, verdicts in enumerate(inputs):
+        found = [pair for verdict in verdicts for pair in verdict.get("anomalies", {}).items()]
+        for name, place, anomaly in ((name, *each) for name, several in found for each in enumerate(several)):
+            _add(graph, number, {"anomaly": name, "instance": place}, anomaly)
     return graph
 
 
@@ -72,11 +72,11 @@ def _text(words: str) -> str:
     return _NO_XML.sub("\ufffd", words)
 
 
-def write_graphml(path: Path, verdicts: Iterable[Judged]) -> nx.MultiDiGraph:
-    """Write what verdicts found as GraphML and return it: operations as nodes, dependencies as edges.
+def write_graphml(path: Path, inputs: Iterable[Sequence[Judged]]) -> nx.MultiDiGraph:
+    """Write what was found in histories as GraphML and return it; see `graph_of`.
 
     Raises UnwritableError if the file can't be written.
     """
-    graph = graph_of(verdicts)
+    graph = graph_of(inputs)
     write_atomic(path, "\n".join(nx.generate_graphml(graph)).encode())
     return graph
