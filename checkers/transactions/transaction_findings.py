@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
+import msgspec
 import numpy as np
 
 from checkers.columns.codes import Ints
@@ -22,6 +23,7 @@ from checkers.transactions.inference.register_accesses import CLASSES as REGISTE
 from checkers.transactions.inference.register_reader import RW_REGISTER, RegisterReader
 from checkers.transactions.polygraph.accessed_keys import list_accesses_of, register_accesses_of
 from checkers.transactions.polygraph.history_polygraph import Accessed, Polygraph, Times, make_polygraph
+from checkers.transactions.polygraph.levels import Answer, Question, answered, is_open
 from checkers.transactions.transaction_mops import Dialect, Txns, read_all, take_all
 from harness.errors import UserError
 
@@ -30,6 +32,10 @@ OWN: Final = frozenset({"internal", "future-read"})
 
 UNWRITTEN: Final = "unwritten"
 """Counted among the anomalies of registers, but none: reads of values that nobody wrote."""
+
+
+NO_VERSION_ORDER: Final = "no-version-order"
+"""No order of the versions that nobody observed makes the history possible at a level."""
 
 
 class Found(NamedTuple):
@@ -44,12 +50,25 @@ class Found(NamedTuple):
     whole: bool = True
 
 
+class Decided(msgspec.Struct, frozen=True):
+    """What a polygraph says of a consistency model (`levels.Answer`): of one that is refuted the finding that shows
+    it."""
+
+    valid: bool | None
+    level: str = ""
+    reason: str = ""
+    finding: Finding | None = None
+
+
 class Inferred(Protocol):
     """What the accesses of a history say, whatever orders transactions besides."""
 
     def found(self, orders: int, explain: int) -> Found:
         """Anomalies by dependencies and `orders` orders besides (`judge_transactions.orders_of`), some to be
         explained."""
+
+    def decided(self, question: Question) -> Decided:
+        """Whether some order of the versions that nobody observed makes the history possible."""
 
 
 def instance_findings(
@@ -137,12 +156,46 @@ class InProcess(NamedTuple):
     addresses: Ints
     out: Instances
     classes: tuple[str, ...]
+    lists: bool
     accessed: Callable[[bool], Accessed]
 
     def polygraph(self, stated: bool) -> Polygraph:
         """Who read whom and who wrote the same; `stated` says whether what settings say of version orders counts."""
         txns = self.txns
         return make_polygraph(Times(txns.outcome, txns.process, txns.invoke, txns.complete), self.accessed(stated))
+
+    def decided(self, question: Question) -> Decided:
+        if not is_open(question.consistency, self.lists, int(self.edges.used[2]), question.shown):
+            return Decided(True)
+        answer = answered(self.polygraph(question.stated), question)
+        finding = None if answer.valid is not False else self._refuting(answer)
+        return Decided(answer.valid, answer.level, answer.reason, finding)
+
+    def _refuting(self, answer: Answer) -> Finding:
+        """The cycles that refute a level, with invocation indices for transactions and addresses for keys."""
+        invoke = self.txns.invoke
+
+        def event(txn: int) -> int:
+            return int(invoke[txn]) if txn >= 0 else -1
+
+        cycles = [
+            [
+                {
+                    "source": event(step.source),
+                    "target": event(step.target),
+                    "kind": step.kind,
+                    "key": list(Key.of(self.addresses[step.key])) if step.key >= 0 else None,
+                    "choice": [event(step.first), event(step.second)] if step.first >= 0 else None,
+                    "reader": event(step.reader),
+                }
+                for step in clause.cycle
+            ]
+            for clause in answer.cycles
+        ]
+        every = [step[end] for cycle in cycles for step in cycle for end in ("source", "target", "reader")]
+        every += [writer for cycle in cycles for step in cycle for writer in step["choice"] or ()]
+        ops = tuple(op for op in dict.fromkeys(every) if op >= 0)
+        return Finding(NO_VERSION_ORDER, min(ops), NO_KEY, ops, {"level": answer.level, "cycles": cycles})
 
     def found(self, orders: int, explain: int) -> Found:
         txns, edges, addresses = self.txns, self.edges, self.addresses
@@ -189,4 +242,12 @@ def infer_in_process(source: Source, model: str, sources: int, explain: int, thr
     if problem[0] >= 0:
         events = (int(txns.invoke[problem[1]]), int(txns.invoke[problem[2]]))
         refuse_copies(source, about.verb, Key.of(reader.addresses[problem[0]]), events)
-    return InProcess(txns, edges, reader.addresses, reader.out, about.classes, partial(about.accessed, reader, edges))
+    return InProcess(
+        txns,
+        edges,
+        reader.addresses,
+        reader.out,
+        about.classes,
+        model == "list-append",
+        partial(about.accessed, reader, edges),
+    )

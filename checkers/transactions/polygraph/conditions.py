@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from checkers.transactions.lattice import MODELS, friendly_name, prohibited_anomalies
 from checkers.transactions.polygraph.history_polygraph import PLAIN, REALTIME, SESSIONS
 
 

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from checkers.columns.codes import Ints
-from checkers.transactions.polygraph.choice_graph import ChoiceGraph, choice_graph
-from checkers.transactions.polygraph.clauses import Clause
+from checkers.transactions.polygraph.choice_graph import NO_CHAIN, ChoiceGraph, choice_graph
+from checkers.transactions.polygraph.clauses import Clause, Step
 from checkers.transactions.polygraph.conditions import SERIAL, Condition
 from checkers.transactions.polygraph.demanded_orders import judge_demands
 from checkers.transactions.polygraph.history_polygraph import REALTIME, SESSIONS, Polygraph
@@ -33,8 +33,11 @@ class Holds(NamedTuple):
 
 
 class Refuted(NamedTuple):
-    """Cycles of transactions; none can be left out. With one its choices, if any, are no choices; of several, every way
-    to choose closes one."""
+    """Cycles of transactions, by the history's numbers: every way to choose closes one, and none can be left out.
+
+    A choice is a pair of writers of a key, of which the first comes before the second: `first` and `second` of the
+    steps that hang on it (else -1), and `pairs`.
+    """
 
     cycles: tuple[Clause, ...]
 
@@ -85,7 +88,7 @@ def _decide_demands(
     if condition.demands and (why := _too_large(graph, budget, 2)):
         return Undecided(why)
     found = judge_demands(graph)
-    return Refuted((found,)) if isinstance(found, Clause) else Holds(_told(graph, found, condition))
+    return Refuted((_numbered(graph, found),)) if isinstance(found, Clause) else Holds(_told(graph, found, condition))
 
 
 def _chosen(graph: ChoiceGraph, budget: Budget, rounds: int) -> Chosen | GaveUp | Saturated | _NoChoice:
@@ -106,8 +109,26 @@ class _NoChoice(NamedTuple):
 
 def _cycles_of(graph: ChoiceGraph, refuted: Saturated | _NoChoice) -> tuple[Clause, ...]:
     if isinstance(refuted, Saturated):
-        return contradiction(graph, refuted)
-    return irreducible(graph, refuted.saturated, refuted.clauses)
+        clauses = contradiction(graph, refuted)
+    else:
+        clauses = irreducible(graph, refuted.saturated, refuted.clauses)
+    return tuple(_numbered(graph, clause) for clause in clauses)
+
+
+def _numbered(graph: ChoiceGraph, clause: Clause) -> Clause:
+    """A cycle by the history's numbers of transactions, and writers in place of chains."""
+    txn, chains = graph.polygraph.txn, graph.chains
+
+    def writers(pair: tuple[int, int]) -> tuple[int, int]:
+        return int(txn[chains.tail[pair[0]]]), int(txn[chains.head[pair[1]]])
+
+    def step(each: Step) -> Step:
+        pair = (each.first, each.second)
+        first, second = writers(pair) if pair in clause.pairs else (NO_CHAIN, NO_CHAIN)
+        reader = int(txn[each.reader]) if each.reader >= 0 else -1
+        return Step(int(txn[each.source]), int(txn[each.target]), each.kind, each.key, first, second, reader)
+
+    return Clause(tuple(map(step, clause.cycle)), frozenset(map(writers, clause.pairs)))
 
 
 def _too_large(graph: ChoiceGraph, budget: Budget, tables: int) -> str | None:
