@@ -155,6 +155,10 @@ def check(
         Path | None,
         typer.Option(help="Also write one HTML page on all inputs, anomalies drawn; a directory gets a check.html."),
     ] = None,
+    evidence: Annotated[
+        Path | None,
+        typer.Option(help="Also write what refutes the inputs: FILE.graphml, a graph, or FILE.parquet, a history."),
+    ] = None,
     setting: Annotated[
         list[str] | None,
         typer.Option(
@@ -186,8 +190,10 @@ def check(
     state_debug(debug)
     leave_pandas_out()
     from assay.check_command import CheckRequest, check_and_report, check_options, one_kind_of_input, spark_options
+    from assay.evidence import require_evidence
 
     one_kind_of_input(paths or [], manifest, model, format, report)
+    require_evidence(evidence, len(paths or []), manifest is not None, model)
     spark = spark_options(engine, spark_master, spark_conf or [], spark_archive)
     options = check_options(failed_cas, consistency, debug, model, setting or [], spark)
     options = replace(options, time_limit_s=time_limit, memory_mib=memory_limit)
@@ -195,8 +201,8 @@ def check(
         from assay.manifest import ManifestRequest, check_manifest
 
         return check_manifest(ManifestRequest(manifest, engine, options), json_output)
-    request = CheckRequest(model, format, engine, options)
-    return check_and_report(paths or [], request, json_output=json_output, report=report)
+    request = CheckRequest(model, format, engine, options, report, evidence)
+    return check_and_report(paths or [], request, json_output=json_output)
 
 
 @app.command()

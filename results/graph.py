@@ -103,7 +103,7 @@ def draw_cycle(steps: Sequence[Mapping[str, Any]], ops: Sequence[Mapping[str, An
     order = cycle_order(steps)
     around = order is not None and len(order) <= MOST_AROUND
     arrows = arrows_of(steps, -0.3 if around and len(nodes) == 2 else -BEND)
-    places = layout(ellipse(order), boxes, arrows) if order and around else layout(_spread(steps), boxes, arrows)
+    places = layout(ellipse(order) if order and around else _spread(steps), boxes, arrows)
     with matplotlib.rc_context({**STYLE, "font.family": "monospace"}):
         return svg_of(_figure(steps, Drawn(boxes, places, arrows)))
 
@@ -175,7 +175,10 @@ def layout(shape: Mapping[str, Point], boxes: Mapping[str, Box], arrows: Sequenc
 def _is_clear(drawn: Drawn) -> bool:
     boxes, places = drawn.boxes, drawn.places
     apart = all(_are_apart(places[a], boxes[a], places[b], boxes[b]) for a, b in combinations(places, 2))
-    return apart and all(_has_room(_visible(arrow, drawn)) for arrow in drawn.arrows)
+    if not apart or not all(_has_room(_visible(arrow, drawn)) for arrow in drawn.arrows):
+        return False
+    middles = [_middle(arrow, drawn) for arrow in drawn.arrows]
+    return all(abs(a[0] - b[0]) > CAPTION or abs(a[1] - b[1]) > LINE for a, b in combinations(middles, 2))
 
 
 def _are_apart(a: Point, one: Box, b: Point, other: Box) -> bool:
@@ -238,7 +241,7 @@ def _figure(steps: Sequence[Mapping[str, Any]], drawn: Drawn) -> Figure:
 
 def _middle(arrow: Arrow, drawn: Drawn) -> Point:
     points = _visible(arrow, drawn)
-    x, y = points[len(points) // 2] if len(points) else drawn.places[arrow.source]
+    x, y = points[2 * len(points) // 5] if len(points) else drawn.places[arrow.source]
     return float(x), float(y)
 
 

@@ -5,43 +5,49 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import networkx as nx
 
 from harness.history.rundir import write_atomic
 from results.words import op_name, operation
 
-Judged = Mapping[str, Any]
+Judged: TypeAlias = Mapping[str, Any]
 """A verdict as `assay check --json` prints it; see `Anomaly`."""
 
 _NO_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that no XML file may have."""
+
+_MOST_AROUND: Final = 14
+"""Operations that stand around a circle."""
 
 _TOLD: Final = ("process", "type", "node", "invoke_index", "complete_index", "invoke_time", "complete_time")
 """What a node tells of its operation besides what it did."""
 
 
 def spread(steps: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, float]]:
-    """A place in the unit circle for each operation of some steps, the same for the same steps.
+    """A place near the unit circle for each operation of some steps, the same for the same steps.
 
-    By springs from a circle (Fruchterman and Reingold 1991): what depends on each other comes to lie together.
+    Few stand around it, so that no arrow passes under a box; many are laid out by springs from there (Fruchterman and
+    Reingold 1991), so that what depends on each other lies together.
     """
     graph = nx.Graph((str(step.get("source")), str(step.get("target"))) for step in steps)
-    found = nx.spring_layout(graph, pos=nx.circular_layout(graph), k=1.6 / max(1, len(graph)) ** 0.5, seed=1)
-    return {node: (float(x), float(y)) for node, (x, y) in found.items()}
+    found = nx.circular_layout(graph)
+    if len(graph) > _MOST_AROUND:
+        found = nx.spring_layout(graph, pos=found, k=1.6 / len(graph) ** 0.5, seed=1)
+    return {node: (1.25 * float(x), 0.8 * float(y)) for node, (x, y) in found.items()}
 
 
-def graph_of(verdicts: Iterable[Judged]) -> nx.MultiDiGraph:
+def graph_of(inputs: Iterable[Sequence[Judged]]) -> nx.MultiDiGraph:
     """The operations that anomalies name, and an edge for each step of their cycles, with its `kind` and `why`.
 
-    An operation that several inputs or anomalies name is one node an input.
+    `inputs` are the verdicts on each history; an operation of one is one node, however many anomalies name it.
     """
     graph = nx.MultiDiGraph()
-    for number, verdict in enumerate(verdicts):
-        for name, found in verdict.get("anomalies", {}).items():
-            for place, anomaly in enumerate(found):
-                _add(graph, number, {"anomaly": name, "instance": place}, anomaly)
+    for number, verdicts in enumerate(inputs):
+        found = [pair for verdict in verdicts for pair in verdict.get("anomalies", {}).items()]
+        for name, place, anomaly in ((name, *each) for name, several in found for each in enumerate(several)):
+            _add(graph, number, {"anomaly": name, "instance": place}, anomaly)
     return graph
 
 
@@ -66,11 +72,11 @@ def _text(words: str) -> str:
     return _NO_XML.sub("\ufffd", words)
 
 
-def write_graphml(path: Path, verdicts: Iterable[Judged]) -> nx.MultiDiGraph:
-    """Write what verdicts found as GraphML and return it: operations as nodes, dependencies as edges.
+def write_graphml(path: Path, inputs: Iterable[Sequence[Judged]]) -> nx.MultiDiGraph:
+    """Write what was found in histories as GraphML and return it; see `graph_of`.
 
     Raises UnwritableError if the file can't be written.
     """
-    graph = graph_of(verdicts)
+    graph = graph_of(inputs)
     write_atomic(path, "\n".join(nx.generate_graphml(graph)).encode())
     return graph

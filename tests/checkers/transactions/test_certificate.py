@@ -11,7 +11,7 @@ from adversarial_histories import adversarial
 from weak_store import Txn
 
 from checkers.columns.codes import FAIL, INFO, NEVER, OK
-from checkers.transactions.polygraph.certificate import TERMS, Fault, Told, first_fault
+from checkers.transactions.polygraph.certificate import TERMS, Told, first_fault
 from tests.support.few_seeds import ranges_of
 
 OUTCOMES = {"ok": OK, "info": INFO, "fail": FAIL}
