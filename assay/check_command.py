@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
+from assay.evidence import write_evidence
 from assay.progress import working
 from assay.telling import Teller, anomaly_sentences
 from checkers.api import check, check_run, check_source, require_models_known
@@ -44,19 +45,19 @@ class CheckRequest:
     format: str
     engine: str
     options: CheckOptions
+    report: Path | None = None
+    evidence: Path | None = None
     what_is_whole: bool = False
 
 
-def check_and_report(
-    paths: Sequence[Place | str], request: CheckRequest, json_output: bool, report: Path | None = None
-) -> int:
-    """Judge every input, print the verdicts, draw them to `report` if given, return the exit code of the worst finding.
+def check_and_report(paths: Sequence[Place | str], request: CheckRequest, json_output: bool) -> int:
+    """Judge every input, print the verdicts, write what files are asked for, return the exit code of the worst finding.
 
     An input that can't be judged costs only itself: the others are judged first; a finding of `invalid` outweighs it.
     """
     if request.model is None:
         require_models(paths)
-    require_place(report)
+    require_place(request.report)
     objects: list[dict[str, Any]] = []
     errors: list[UserError | HarnessError] = []
     for path in paths:
@@ -71,15 +72,28 @@ def check_and_report(
     teller = Teller()
     for line in output(objects, json_output):
         teller.line(line)
-    undrawn = 0 if report is None else draw(report, objects, errors)
+    unwritten = 0 if request.report is None else draw(request.report, objects, errors)
+    unwritten = unwritten or save_evidence(request, paths, objects)
     code = teller.end(exit_code(objects, errors))
-    return undrawn if undrawn and code != EXIT_CODES[False] else code
+    return unwritten if unwritten and code != EXIT_CODES[False] else code
 
 
 def require_place(report: Path | None) -> None:
     """Raise UserError for a report that would lie in no directory."""
     if report is not None and not report.parent.is_dir():
         raise UserError(f"There is no directory {report.parent} for the report {report.name}.")
+
+
+def save_evidence(request: CheckRequest, paths: Sequence[Place | str], objects: Sequence[dict[str, Any]]) -> int:
+    """Write what refutes the inputs, if asked for; 0, or the exit code where that can't be done."""
+    if request.evidence is None:
+        return 0
+    try:
+        print(write_evidence(request.evidence, paths, objects, request), file=sys.stderr)
+    except UnwritableError as error:
+        print_error(UnwritableError(f"the evidence could not be written: {error}"))
+        return EXIT_BAD_ARGUMENTS
+    return 0
 
 
 def draw(report: Path, objects: Sequence[dict[str, Any]], errors: Sequence[UserError | HarnessError]) -> int:

@@ -8,8 +8,8 @@ import random
 import sys
 import threading
 import traceback
-from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -179,6 +179,10 @@ def check(
         Path | None,
         typer.Option(help="Also write one HTML page on all inputs, anomalies drawn; a directory gets a check.html."),
     ] = None,
+    evidence: Annotated[
+        Path | None,
+        typer.Option(help="Also write what refutes the inputs: FILE.graphml, a graph, or FILE.parquet, a history."),
+    ] = None,
     setting: Annotated[
         list[str] | None,
         typer.Option(
@@ -199,6 +203,12 @@ def check(
     spark_archive: Annotated[
         Path | None, typer.Option(help="What executors run, made by `assay pack`; else what they have.")
     ] = None,
+    time_limit: Annotated[
+        float, typer.Option(min=0, help="Seconds that a search takes at most; past them the answer is unknown.")
+    ] = 60.0,
+    memory_limit: Annotated[
+        int, typer.Option(min=1, help="MiB that a search takes at most; past them the answer is unknown.")
+    ] = 1024,
     json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object for each input.")] = False,
     debug: Debug = False,
 ) -> int:
@@ -206,8 +216,10 @@ def check(
     state_debug(debug)
     leave_pandas_out()
     from assay.check_command import CheckRequest, check_and_report, check_options, one_kind_of_input, spark_options
+    from assay.evidence import require_evidence
 
     one_kind_of_input(paths or [], manifest, model, format, report)
+    require_evidence(evidence, len(paths or []), manifest is not None, model)
     spark = spark_options(engine, spark_master, spark_conf or [], spark_archive)
     if again:
         from assay.again import check_again, refuse_beside
@@ -217,12 +229,13 @@ def check(
         refuse_beside({"--consistency": consistency, "--format": form, "--failed-cas": cas, "--what-is-whole": whole})
         return check_again(paths or [], engine, check_options("auto", None, debug, spark=spark), json_output)
     options = check_options(failed_cas, consistency, debug, model, setting or [], spark)
+    options = replace(options, time_limit_s=time_limit, memory_mib=memory_limit)
     if manifest is not None:
         from assay.manifest import ManifestRequest, check_manifest
 
         return check_manifest(ManifestRequest(manifest, engine, options), json_output)
-    request = CheckRequest(model, format, engine, options, what_is_whole)
-    return check_and_report(paths or [], request, json_output=json_output, report=report)
+    request = CheckRequest(model, format, engine, options, report, evidence, what_is_whole)
+    return check_and_report(paths or [], request, json_output=json_output)
 
 
 @app.command()

@@ -1,12 +1,16 @@
-"""Pictures of cycles: operations as boxes, and an arrow for each reason why one must come before the next."""
+"""Pictures of cycles: operations as boxes, and an arrow for each reason why one must come before the next.
+
+One cycle is drawn around an ellipse. Several that share operations, as of choices of which each closes one, are a graph
+that networkx lays out.
+"""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, Final, TypeAlias
+from itertools import combinations
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import matplotlib
 import numpy as np
@@ -38,8 +42,10 @@ KIND_WORDS: Final[Mapping[str, str]] = {
     "realtime": "realtime: one completed before the other began",
 }
 OTHER_COLOR: Final = "#56606a"
-MOST_NODES: Final = 14
-"""A longer cycle is told in words only."""
+MOST_AROUND: Final = 14
+"""Boxes of a cycle around an ellipse; a longer one is laid out as a graph."""
+MOST_NODES: Final = 40
+"""More are told in words only."""
 
 LETTER, LINE, PAD = 0.0705, 0.158, 0.1
 """Inches: width of a letter and height of a line in a box, and the box's margin."""
@@ -59,6 +65,22 @@ class Box:
     height: float
 
 
+class Arrow(NamedTuple):
+    """From one operation to another, bent to a side as matplotlib's arc3 is."""
+
+    source: str
+    target: str
+    bend: float
+
+
+class Drawn(NamedTuple):
+    """What stands where: boxes and their places, in inches, by operation, and the arrows between them."""
+
+    boxes: Mapping[str, Box]
+    places: Mapping[str, Point]
+    arrows: Sequence[Arrow]
+
+
 def cycle_order(steps: Sequence[Mapping[str, Any]]) -> list[str] | None:
     """The operations of a cycle in the order in which the steps go around; None if the steps are no single cycle."""
     following = {str(step.get("source")): str(step.get("target")) for step in steps}
@@ -71,15 +93,42 @@ def cycle_order(steps: Sequence[Mapping[str, Any]]) -> list[str] | None:
 
 
 def draw_cycle(steps: Sequence[Mapping[str, Any]], ops: Sequence[Mapping[str, Any]]) -> bytes | None:
-    """The cycle as an SVG, its arrows numbered as the steps are; None if the steps are no cycle or too long a one."""
-    order = cycle_order(steps)
-    if order is None or len(order) > MOST_NODES:
+    """The steps as an SVG, its arrows numbered as they are; None where some step is in no cycle, or there are too many
+    operations for a picture."""
+    nodes = list(dict.fromkeys(str(step.get(end)) for step in steps for end in ("source", "target")))
+    if not 1 < len(nodes) <= MOST_NODES or not _all_return(steps):
         return None
     by_id = {str(op.get("op")): op for op in ops}
-    boxes = {node: box_of(node, by_id.get(node)) for node in order}
-    places = layout(order, boxes)
+    boxes = {node: box_of(node, by_id.get(node)) for node in nodes}
+    order = cycle_order(steps)
+    around = order is not None and len(order) <= MOST_AROUND
+    arrows = arrows_of(steps, -0.3 if around and len(nodes) == 2 else -BEND)
+    places = layout(ellipse(order) if order and around else _spread(steps), boxes, arrows)
     with matplotlib.rc_context({**STYLE, "font.family": "monospace"}):
-        return svg_of(_figure(steps, boxes, places))
+        return svg_of(_figure(steps, Drawn(boxes, places, arrows)))
+
+
+def _all_return(steps: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether each step leads to where another one begins, and begins where another one leads."""
+    sources, targets = ({str(step.get(end)) for step in steps} for end in ("source", "target"))
+    return sources == targets and all(step.get("source") != step.get("target") for step in steps)
+
+
+def _spread(steps: Sequence[Mapping[str, Any]]) -> dict[str, Point]:
+    from results.networks import spread  # networkx, which few pictures need
+
+    return spread(steps)
+
+
+def arrows_of(steps: Sequence[Mapping[str, Any]], bend: float) -> list[Arrow]:
+    """An arrow for each step; of several between the same two operations each is bent more than the one before."""
+    before: dict[tuple[str, str], int] = {}
+    arrows = []
+    for step in steps:
+        ends = str(step.get("source")), str(step.get("target"))
+        nth = before[ends] = before.get(ends, 0) + 1
+        arrows.append(Arrow(*ends, bend * (2 * nth - 1)))
+    return arrows
 
 
 def cycle_in_words(steps: Sequence[Mapping[str, Any]]) -> str:
@@ -106,24 +155,30 @@ def _wrapped(words: str) -> list[str]:
     return wrapped if len(wrapped) <= 3 else [*wrapped[:2], "  … " + wrapped[-1].strip()]
 
 
-def layout(order: Sequence[str], boxes: Mapping[str, Box]) -> dict[str, Point]:
-    """Clockwise on an ellipse from the top (two: side by side), as small as boxes and arrows allow; in inches."""
+def ellipse(order: Sequence[str]) -> dict[str, Point]:
+    """Clockwise on an ellipse from the top (two: side by side)."""
     turn = np.pi / 2 if len(order) > 2 else np.pi
     angles = {node: turn - 2 * np.pi * place / len(order) for place, node in enumerate(order)}
+    return {node: (1.25 * float(np.cos(a)), 0.8 * float(np.sin(a))) for node, a in angles.items()}
+
+
+def layout(shape: Mapping[str, Point], boxes: Mapping[str, Box], arrows: Sequence[Arrow]) -> dict[str, Point]:
+    """A shape as small as boxes and arrows allow; in inches."""
     wide = 1.0
     while True:
-        across, down = 1.25 * wide, 0.8 * wide
-        places = {node: (float(across * np.cos(a)), float(down * np.sin(a))) for node, a in angles.items()}
-        if wide > 40 or _is_clear(order, boxes, places):
+        places = {node: (wide * x, wide * y) for node, (x, y) in shape.items()}
+        if wide > 40 or _is_clear(Drawn(boxes, places, arrows)):
             return places
         wide *= 1.06
 
 
-def _is_clear(order: Sequence[str], boxes: Mapping[str, Box], places: Mapping[str, Point]) -> bool:
-    pairs = [(a, b) for i, a in enumerate(order) for b in order[i + 1 :]]
-    around = [*pairwise(order), (order[-1], order[0])]
-    apart = all(_are_apart(places[a], boxes[a], places[b], boxes[b]) for a, b in pairs)
-    return apart and all(_has_room(_visible(a, b, boxes, places)) for a, b in around)
+def _is_clear(drawn: Drawn) -> bool:
+    boxes, places = drawn.boxes, drawn.places
+    apart = all(_are_apart(places[a], boxes[a], places[b], boxes[b]) for a, b in combinations(places, 2))
+    if not apart or not all(_has_room(_visible(arrow, drawn)) for arrow in drawn.arrows):
+        return False
+    middles = [_middle(arrow, drawn) for arrow in drawn.arrows]
+    return all(abs(a[0] - b[0]) > CAPTION or abs(a[1] - b[1]) > LINE for a, b in combinations(middles, 2))
 
 
 def _are_apart(a: Point, one: Box, b: Point, other: Box) -> bool:
@@ -141,32 +196,29 @@ def _has_room(points: np.ndarray[Any, Any]) -> bool:
     return length > CLEAR + flat * CAPTION
 
 
-def _bend(count: int) -> float:
-    return -BEND if count > 2 else -0.3
-
-
-def _visible(a: str, b: str, boxes: Mapping[str, Box], places: Mapping[str, Point]) -> np.ndarray[Any, Any]:
+def _visible(arrow: Arrow, drawn: Drawn) -> np.ndarray[Any, Any]:
     """Points of the arrow (matplotlib's arc3) that lie outside of both boxes."""
-    (x1, y1), (x2, y2) = places[a], places[b]
-    bend = _bend(len(places))
-    control = ((x1 + x2) / 2 + bend * (y2 - y1), (y1 + y2) / 2 - bend * (x2 - x1))
+    ends = (arrow.source, arrow.target)
+    (x1, y1), (x2, y2) = (drawn.places[node] for node in ends)
+    control = ((x1 + x2) / 2 + arrow.bend * (y2 - y1), (y1 + y2) / 2 - arrow.bend * (x2 - x1))
     t = np.linspace(0, 1, 60)[:, None]
     points = (1 - t) ** 2 * (x1, y1) + 2 * t * (1 - t) * control + t**2 * (x2, y2)
     outside = np.ones(len(points), bool)
-    for node, (x, y) in ((a, (x1, y1)), (b, (x2, y2))):
-        box = boxes[node]
+    for node in ends:
+        (x, y), box = drawn.places[node], drawn.boxes[node]
         outside &= (abs(points[:, 0] - x) > box.width / 2) | (abs(points[:, 1] - y) > box.height / 2)
     shown: np.ndarray[Any, Any] = points[outside]
     return shown
 
 
-def _figure(steps: Sequence[Mapping[str, Any]], boxes: Mapping[str, Box], places: Mapping[str, Point]) -> Figure:
+def _figure(steps: Sequence[Mapping[str, Any]], drawn: Drawn) -> Figure:
+    boxes, places = drawn.boxes, drawn.places
+    middles = [_middle(arrow, drawn) for arrow in drawn.arrows]
     left = min(places[n][0] - b.width / 2 for n, b in boxes.items()) - 0.25
     right = max(places[n][0] + b.width / 2 for n, b in boxes.items()) + 0.25
     low = min(places[n][1] - b.height / 2 for n, b in boxes.items()) - 0.25
     high = max(places[n][1] + b.height / 2 for n, b in boxes.items()) + 0.25
-    for step in steps:
-        middle = _middle(step, boxes, places)
+    for step, middle in zip(steps, middles, strict=True):
         half = len(_label(step, 0)) * LETTER / 2 + 0.2
         left, right = min(left, middle[0] - half), max(right, middle[0] + half)
         low, high = min(low, middle[1] - 0.25), max(high, middle[1] + 0.25)
@@ -179,17 +231,17 @@ def _figure(steps: Sequence[Mapping[str, Any]], boxes: Mapping[str, Box], places
     axes.set_ylim(low, high)
     axes.set_axis_off()
     for number, step in enumerate(steps, start=1):
-        _arrow(axes, step, boxes, places)
-        _caption(axes, _label(step, number), _color(step), _middle(step, boxes, places))
+        _arrow(axes, drawn.arrows[number - 1], drawn, _color(step))
+        _caption(axes, _label(step, number), _color(step), middles[number - 1])
     for node, box in boxes.items():
         _draw_box(axes, box, places[node])
     _legend(axes, kinds, left + 0.15, low + 0.12)
     return figure
 
 
-def _middle(step: Mapping[str, Any], boxes: Mapping[str, Box], places: Mapping[str, Point]) -> Point:
-    points = _visible(str(step.get("source")), str(step.get("target")), boxes, places)
-    x, y = points[len(points) // 2] if len(points) else places[str(step.get("source"))]
+def _middle(arrow: Arrow, drawn: Drawn) -> Point:
+    points = _visible(arrow, drawn)
+    x, y = points[2 * len(points) // 5] if len(points) else drawn.places[arrow.source]
     return float(x), float(y)
 
 
@@ -202,22 +254,21 @@ def _color(step: Mapping[str, Any]) -> str:
     return KIND_COLORS.get(str(step.get("kind")), OTHER_COLOR)
 
 
-def _arrow(axes: Axes, step: Mapping[str, Any], boxes: Mapping[str, Box], places: Mapping[str, Point]) -> None:
-    source, target = str(step.get("source")), str(step.get("target"))
-    frames = [_frame(boxes[node], places[node]) for node in (source, target)]
+def _arrow(axes: Axes, arrow: Arrow, drawn: Drawn, color: str) -> None:
+    ends = (arrow.source, arrow.target)
+    frames = [_frame(drawn.boxes[node], drawn.places[node]) for node in ends]
     for frame in frames:
         frame.set_transform(axes.transData)
     axes.add_patch(
         FancyArrowPatch(
-            places[source],
-            places[target],
-            connectionstyle=f"arc3,rad={_bend(len(places))}",
+            *(drawn.places[node] for node in ends),
+            connectionstyle=f"arc3,rad={arrow.bend}",
             arrowstyle="-|>,head_length=5.5,head_width=3",
             patchA=frames[0],
             patchB=frames[1],
             shrinkA=1,
             shrinkB=3,
-            color=_color(step),
+            color=color,
             linewidth=1.8,
         )
     )

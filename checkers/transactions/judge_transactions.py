@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
 
+import msgspec
+
 from checkers.engines.api import Engine
 from checkers.engines.local import LocalEngine
 from checkers.engines.spark import SparkEngine
@@ -17,13 +19,15 @@ from checkers.transactions.lattice import (
     DEFAULT_CONSISTENCY,
     friendly_name,
     implied_models,
+    impossible_models,
     needs_realtime,
     needs_sessions,
     prohibited_anomalies,
     ruled_out,
 )
+from checkers.transactions.polygraph.levels import Question
 from checkers.transactions.stages.transactions_on_spark import infer_on_spark
-from checkers.transactions.transaction_findings import Found, Inferred, infer_in_process
+from checkers.transactions.transaction_findings import Decided, Found, Inferred, infer_in_process
 from checkers.transactions.transaction_sentences import explain_all
 from checkers.verdict import Validity, Verdict
 from harness.errors import UserError
@@ -79,8 +83,55 @@ def judge_by_each(
     asked = [friendly_name(consistency or DEFAULT_CONSISTENCY) for consistency in consistencies]
     wanted = tuple(sorted({orders_of(name) for name in asked}))
     infer = cache(lambda sources: engine.run(_Inference(model, source, wanted, options.explain, sources)))
-    found = [infer(_sources(model, options, name)).found(orders_of(name), options.explain) for name in asked]
-    return [verdict_of(model, source, engine, name, each) for name, each in zip(asked, found, strict=True)]
+    verdicts = []
+    for name in asked:
+        sources = _sources(model, options, name)
+        inferred = infer(sources)
+        found = inferred.found(orders_of(name), options.explain)
+        verdict = verdict_of(model, source, engine, name, found)
+        verdicts.append(_completed(verdict, source, inferred, _question(options, name, sources, found), found))
+    return verdicts
+
+
+def _question(options: CheckOptions, consistency: str, sources: int, found: Found) -> Question:
+    implied = ORDER_REALTIME if needs_realtime(consistency) else 0
+    stated = bool(sources & ~implied)
+    return Question(consistency, tuple(found.counts), stated, options.time_limit_s, options.memory_mib << 20)
+
+
+def _completed(verdict: Verdict, source: Source, inferred: Inferred, question: Question, found: Found) -> Verdict:
+    """The verdict, by the orders of versions that nobody observed where no anomaly that was found rules the model out.
+
+    Cycles of observed dependencies refute, but where some order is open none of them proves nothing.
+    """
+    consistency = question.consistency
+    if verdict.valid is False or consistency in impossible_models(found.counts):
+        return verdict
+    looked_for = bool(prohibited_anomalies(consistency))
+    if verdict.valid is not True and looked_for and found.whole:
+        return verdict
+    answer = inferred.decided(question)
+    if answer.finding is not None:
+        return _refuted(verdict, source, answer, found)
+    if answer.valid is None or (verdict.valid is not True and not answer.level):
+        return msgspec.structs.replace(verdict, valid="unknown", reason=answer.reason or verdict.reason)
+    by = {} if answer.level in ("", consistency) else {"holds": answer.level}
+    return msgspec.structs.replace(verdict, valid=True, reason=None, details=verdict.details | by)
+
+
+def _refuted(verdict: Verdict, source: Source, answer: Decided, found: Found) -> Verdict:
+    assert answer.finding is not None
+    weakest, stronger = ruled_out(found.counts, (answer.level,))
+    explained = explain_all(source, [answer.finding])
+    return msgspec.structs.replace(
+        verdict,
+        valid=False,
+        reason=None,
+        anomalies=explained | verdict.anomalies,
+        counts={answer.finding.anomaly: 1, **verdict.counts},
+        rules_out=weakest,
+        also_rules_out=stronger,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,9 +189,12 @@ def impossible_models(anomalies: Iterable[str]) -> frozenset[str]:
     return _closure(direct, _stronger())
 
 
-def ruled_out(anomalies: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The weakest models that these anomalies rule out, and all the stronger ones: Elle's `not` and `also-not`."""
-    impossible = impossible_models(anomalies)
+def ruled_out(anomalies: Iterable[str], models: Iterable[str] = ()) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The weakest models that these anomalies rule out, and all the stronger ones: Elle's `not` and `also-not`.
+
+    `models` are ruled out besides.
+    """
+    impossible = impossible_models(anomalies) | _closure(models, _stronger())
     weakest = {model for model in impossible if implied_models(model).isdisjoint(impossible)}
     return tuple(sorted(weakest)), tuple(sorted(impossible - weakest))
 

@@ -3,9 +3,11 @@ one process, where the history is streamed once and only what its accesses say i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
+import msgspec
 import numpy as np
 
 from checkers.columns.codes import Ints
@@ -19,7 +21,10 @@ from checkers.transactions.inference.list_accesses import CLASSES as LIST_CLASSE
 from checkers.transactions.inference.list_reader import LIST_APPEND, ListReader
 from checkers.transactions.inference.register_accesses import CLASSES as REGISTER_CLASSES
 from checkers.transactions.inference.register_reader import RW_REGISTER, RegisterReader
-from checkers.transactions.transaction_mops import Dialect, Txns, read_all, take_all
+from checkers.transactions.polygraph.accessed_keys import list_accesses_of, register_accesses_of
+from checkers.transactions.polygraph.history_polygraph import Accessed, Polygraph, Times, make_polygraph
+from checkers.transactions.polygraph.levels import Answer, Question, answered, is_open
+from checkers.transactions.transaction_mops import Dialect, Mops, Txns, read_all, take_all
 from harness.errors import UserError
 
 OWN: Final = frozenset({"internal", "future-read"})
@@ -27,6 +32,10 @@ OWN: Final = frozenset({"internal", "future-read"})
 
 UNWRITTEN: Final = "unwritten"
 """Counted among the anomalies of registers, but none: reads of values that nobody wrote."""
+
+
+NO_VERSION_ORDER: Final = "no-version-order"
+"""No order of the versions that nobody observed makes the history possible at a level."""
 
 
 class Found(NamedTuple):
@@ -41,12 +50,25 @@ class Found(NamedTuple):
     whole: bool = True
 
 
+class Decided(msgspec.Struct, frozen=True):
+    """What a polygraph says of a consistency model (`levels.Answer`): of one that is refuted the finding that shows
+    it."""
+
+    valid: bool | None
+    level: str = ""
+    reason: str = ""
+    finding: Finding | None = None
+
+
 class Inferred(Protocol):
     """What the accesses of a history say, whatever orders transactions besides."""
 
     def found(self, orders: int, explain: int) -> Found:
         """Anomalies by dependencies and `orders` orders besides (`judge_transactions.orders_of`), some to be
         explained."""
+
+    def decided(self, question: Question) -> Decided:
+        """Whether some order of the versions that nobody observed makes the history possible."""
 
 
 def instance_findings(
@@ -134,6 +156,46 @@ class InProcess(NamedTuple):
     addresses: Ints
     out: Instances
     classes: tuple[str, ...]
+    lists: bool
+    accessed: Callable[[bool], Accessed]
+
+    def polygraph(self, stated: bool) -> Polygraph:
+        """Who read whom and who wrote the same; `stated` says whether what settings say of version orders counts."""
+        txns = self.txns
+        return make_polygraph(Times(txns.outcome, txns.process, txns.invoke, txns.complete), self.accessed(stated))
+
+    def decided(self, question: Question) -> Decided:
+        if not is_open(question.consistency, self.lists, int(self.edges.used[2]), question.shown):
+            return Decided(True)
+        answer = answered(self.polygraph(question.stated), question)
+        finding = None if answer.valid is not False else self._refuting(answer)
+        return Decided(answer.valid, answer.level, answer.reason, finding)
+
+    def _refuting(self, answer: Answer) -> Finding:
+        """The cycles that refute a level, with invocation indices for transactions and addresses for keys."""
+        invoke = self.txns.invoke
+
+        def event(txn: int) -> int:
+            return int(invoke[txn]) if txn >= 0 else -1
+
+        cycles = [
+            [
+                {
+                    "source": event(step.source),
+                    "target": event(step.target),
+                    "kind": step.kind,
+                    "key": list(Key.of(self.addresses[step.key])) if step.key >= 0 else None,
+                    "choice": [event(step.first), event(step.second)] if step.first >= 0 else None,
+                    "reader": event(step.reader),
+                }
+                for step in clause.cycle
+            ]
+            for clause in answer.cycles
+        ]
+        every = [step[end] for cycle in cycles for step in cycle for end in ("source", "target", "reader")]
+        every += [writer for cycle in cycles for step in cycle for writer in step["choice"] or ()]
+        ops = tuple(op for op in dict.fromkeys(every) if op >= 0)
+        return Finding(NO_VERSION_ORDER, min(ops), NO_KEY, ops, {"level": answer.level, "cycles": cycles})
 
     def found(self, orders: int, explain: int) -> Found:
         txns, edges, addresses = self.txns, self.edges, self.addresses
@@ -146,28 +208,46 @@ class InProcess(NamedTuple):
 
 
 class TxnModel(NamedTuple):
-    """How a model's history is read, and what its accesses may show; `verb` is what writers do."""
+    """How a model's history is read, and what its accesses may show; `verb` is what writers do; `accessed` is what a
+    reader collected, with what edges state of version orders or without."""
 
     dialect: Dialect
     reader: Callable[[int], Any]
     classes: tuple[str, ...]
     verb: str
+    accessed: Callable[[Any, Edges, bool], Accessed]
+
+
+def _accessed_registers(reader: RegisterReader, edges: Edges, stated: bool) -> Accessed:
+    return register_accesses_of(reader.grouped, edges if stated else None)
+
+
+def _accessed_lists(reader: ListReader, edges: Edges, stated: bool) -> Accessed:
+    return list_accesses_of(reader.grouped, reader.observed)
 
 
 TXN_MODELS: Final = {
-    "list-append": TxnModel(LIST_APPEND, ListReader, LIST_CLASSES, "append"),
-    "rw-register": TxnModel(RW_REGISTER, RegisterReader, REGISTER_CLASSES, "write"),
+    "list-append": TxnModel(LIST_APPEND, ListReader, LIST_CLASSES, "append", _accessed_lists),
+    "rw-register": TxnModel(RW_REGISTER, RegisterReader, REGISTER_CLASSES, "write", _accessed_registers),
 }
 
 
 def infer_in_process(source: Source, model: str, sources: int, explain: int, threads: int = 1) -> InProcess:
     """What the accesses of a list-append or rw-register history say; `sources` are those of registers' version orders
     (`register_accesses.ORDER_…` added up; 0 for lists). The history is read by `threads` threads."""
+    return infer_from(read_all(source, TXN_MODELS[model].dialect, threads), source, model, sources, explain)
+
+
+def infer_from(
+    batches: Iterable[tuple[Txns, Mops]], source: Source, model: str, sources: int, explain: int
+) -> InProcess:
+    """The same of batches that were read, in order of invocation."""
     about = TXN_MODELS[model]
     reader = about.reader(max(1, explain))
-    txns = take_all(reader, read_all(source, about.dialect, threads))
+    txns = take_all(reader, batches)
     edges, problem = reader.infer(sources)
     if problem[0] >= 0:
         events = (int(txns.invoke[problem[1]]), int(txns.invoke[problem[2]]))
         refuse_copies(source, about.verb, Key.of(reader.addresses[problem[0]]), events)
-    return InProcess(txns, edges, reader.addresses, reader.out, about.classes)
+    accessed = model == "list-append", partial(about.accessed, reader, edges)
+    return InProcess(txns, edges, reader.addresses, reader.out, about.classes, *accessed)

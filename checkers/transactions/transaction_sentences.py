@@ -179,6 +179,9 @@ _SENSE: Final = {
     "G2-item": "each missed what the other wrote (anti-dependency cycle, as in write skew)",
 }
 
+_MOST_CYCLES: Final = 6
+"""Cycles of one refutation that are put into words."""
+
 _MOST_STEPS: Final = 4
 """Steps of a cycle that are put into words."""
 
@@ -192,8 +195,8 @@ def explain_all(source: Source, findings: Sequence[Finding]) -> dict[str, tuple[
     for finding in findings:
         speaker = TxnSpeaker.of(source, rows, finding.ops)
         ops = tuple(rows[index] for index in dict.fromkeys(finding.ops))
-        if "kinds" in finding.facts:
-            message, steps = _cycle(speaker, finding)
+        if "kinds" in finding.facts or "cycles" in finding.facts:
+            message, steps = (_cycle if "kinds" in finding.facts else _several_cycles)(speaker, finding)
             anomaly = Anomaly(message, None, ops, steps)
         else:
             anomaly = Anomaly(_EXPLAIN[finding.anomaly](speaker, finding), speaker.plain_key(finding.key), ops)
@@ -222,6 +225,51 @@ def _cycle(speaker: TxnSpeaker, finding: Finding) -> tuple[str, tuple[dict[str, 
     sense = _SENSE.get(base, "they can't be put in one order")
     end = "" if len(ops) <= _MOST_STEPS else "; …"
     return f"{'. '.join(told)}: a cycle; {sense}. {who}{end}.", tuple(steps)
+
+
+def _several_cycles(speaker: TxnSpeaker, finding: Finding) -> tuple[str, tuple[dict[str, Any], ...]]:
+    """Why no choice is possible: for each cycle the choices that it hangs on, then its steps."""
+    told, steps, cycles = list[str](), dict[tuple[Any, ...], dict[str, Any]](), finding.facts["cycles"]
+    for cycle in cycles:
+        reasons = []
+        for step in cycle:
+            why = _told_step(speaker, step)
+            reasons.append(f"{why}, so {speaker.name(step['source'])} comes before {speaker.name(step['target'])}")
+            key = None if step["key"] is None else Key(*step["key"])
+            ends = {name: speaker.rows[step[name]]["op"] for name in ("source", "target")}
+            about = {} if key is None else {"key": speaker.plain_key(key)}
+            drawn = ends | {"kind": KIND_NAMES[step["kind"]], "why": reasons[-1]} | about
+            steps.setdefault((step["source"], step["target"], step["kind"], key), drawn)
+        told.append(_told_cycle(speaker, cycle, reasons))
+    shown = told if len(told) <= _MOST_CYCLES else [*told[:_MOST_CYCLES], f"So it is with {len(told)} choices in all."]
+    level = finding.facts["level"]
+    return f"No order of versions is possible at {level}. {' '.join(shown)}", tuple(steps.values())
+
+
+def _told_cycle(speaker: TxnSpeaker, cycle: list[dict[str, Any]], reasons: list[str]) -> str:
+    if len(reasons) > _MOST_STEPS:
+        more = len(reasons) - _MOST_STEPS
+        reasons = [*reasons[: _MOST_STEPS - 1], f"and so on over {more} more", reasons[-1]]
+    choices = {(*step["choice"], *step["key"]): step for step in cycle if step["choice"]}
+    supposed = [
+        f"{speaker.name(one)}'s write of {speaker.speaker.key(Key(*key))} comes before {speaker.name(other)}'s"
+        for one, other, *key in choices
+    ]
+    if not supposed:
+        return f"{opening('; '.join(reasons))}: a cycle."
+    return f"If {' and '.join(supposed)}: {'; '.join(reasons)}, which is a cycle."
+
+
+def _told_step(speaker: TxnSpeaker, step: dict[str, Any]) -> str:
+    key = None if step["key"] is None else Key(*step["key"])
+    source, target, reader = step["source"], step["target"], step["reader"]
+    if reader < 0 or key is None:
+        return _why(speaker, source, target, step["kind"], key)
+    where = speaker.speaker.key(key)
+    return (
+        f"{speaker.name(reader)} saw {speaker.name(source)}, which wrote {where} too, and read there what "
+        f"{speaker.name(target)} wrote"
+    )
 
 
 def _why(speaker: TxnSpeaker, source: int, target: int, kind: int, key: Key | None) -> str:
@@ -375,4 +423,5 @@ _EXPLAIN: Final[dict[str, Explain]] = {
     "incompatible-order": _incompatible,
     "garbage-read": _garbage,
     "cyclic-versions": _cyclic_versions,
+    "no-version-order": lambda speaker, finding: _several_cycles(speaker, finding)[0],
 }

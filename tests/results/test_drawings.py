@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Any
 
@@ -10,7 +11,18 @@ import pytest
 from harness.verdict.faults import Fault
 from results.drawing import LABEL_WIDTH, MAX_ROWS, WIDTH, roles_of, scale_of, timeline
 from results.findings import findings
-from results.graph import MOST_NODES, box_of, cycle_in_words, cycle_order, draw_cycle, layout
+from results.graph import (
+    MOST_AROUND,
+    MOST_NODES,
+    arrows_of,
+    box_of,
+    cycle_in_words,
+    cycle_order,
+    draw_cycle,
+    ellipse,
+    layout,
+)
+from results.networks import spread
 from results.sections import evidence
 from results.words import operation, shown
 
@@ -55,33 +67,40 @@ def test_steps_in_any_order_are_walked_around() -> None:
         [{"source": 1, "target": 1, "kind": "ww"}],
         [{"source": 1, "target": 2}, {"source": 2, "target": 3}],
         [{"source": 1, "target": 2}, {"source": 1, "target": 3}, {"source": 3, "target": 1}],
-        [*ring(2), {"source": 5, "target": 6}, {"source": 6, "target": 5}],
     ],
 )
-def test_what_is_no_single_cycle_is_not_drawn_as_one(steps: list[dict[str, Any]]) -> None:
+def test_what_is_in_no_cycle_is_not_drawn(steps: list[dict[str, Any]]) -> None:
     assert cycle_order(steps) is None
     assert draw_cycle(steps, []) is None
 
 
-@pytest.mark.parametrize("count", [2, 3, 4, 5, 6, 7, 8, MOST_NODES])
-def test_boxes_of_a_cycle_keep_clear_of_each_other(count: int) -> None:
-    order = cycle_order(ring(count))
-    assert order is not None
-    boxes = {node: box_of(node, found) for node, found in zip(order, ring_ops(count, 3), strict=True)}
-    places = layout(order, boxes)
-    for i, one in enumerate(order):
-        for other in order[i + 1 :]:
-            (x1, y1), (x2, y2) = places[one], places[other]
-            apart_x = abs(x1 - x2) - (boxes[one].width + boxes[other].width) / 2
-            apart_y = abs(y1 - y2) - (boxes[one].height + boxes[other].height) / 2
-            assert max(apart_x, apart_y) > 0.2
+def both_ways(count: int) -> list[dict[str, Any]]:
+    """Two ways round the same operations, and back from every other one to the first."""
+    back = [{"source": i, "target": 0, "kind": "ww", "why": "so"} for i in range(2, count, 2)]
+    return [*ring(count), *ring(count, "ww"), *back]
 
 
-def test_a_cycle_is_the_same_picture_every_time() -> None:
-    picture = draw_cycle(ring(3), ring_ops(3))
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 6, 7, 8, MOST_AROUND])
+@pytest.mark.parametrize("several", [False, True])
+def test_boxes_of_cycles_keep_clear_of_each_other(several: bool, count: int) -> None:
+    steps = both_ways(count) if several else ring(count)
+    order = cycle_order(steps)
+    assert (order is None) == several
+    boxes = {str(node): box_of(str(node), found) for node, found in enumerate(ring_ops(count, 3))}
+    places = layout(ellipse(order) if order else spread(steps), boxes, arrows_of(steps, -0.16))
+    for one, other in itertools.combinations(boxes, 2):
+        (x1, y1), (x2, y2) = places[one], places[other]
+        apart_x = abs(x1 - x2) - (boxes[one].width + boxes[other].width) / 2
+        apart_y = abs(y1 - y2) - (boxes[one].height + boxes[other].height) / 2
+        assert max(apart_x, apart_y) > 0.2
+
+
+@pytest.mark.parametrize("steps", [ring(3), both_ways(3), both_ways(9), ring(MOST_AROUND + 1)])
+def test_cycles_are_the_same_picture_every_time(steps: list[dict[str, Any]]) -> None:
+    picture = draw_cycle(steps, ring_ops(3))
     assert picture is not None
     assert picture.startswith(b"<?xml")
-    assert picture == draw_cycle(ring(3), ring_ops(3))
+    assert picture == draw_cycle(steps, ring_ops(3))
 
 
 def test_a_cycle_that_is_too_long_is_left_to_words() -> None:

@@ -29,13 +29,14 @@ class Edges(NamedTuple):
     target: Ids
     kind: Codes  # WW … FREE
     key: Ids  # the key that it is about, -1: none
-    used: Ints  # used[0]: how many edges there are, behind them is room; used[1]: the number of the next helper
+    used: Ints  # used[0]: how many edges there are, behind them is room; used[1]: the number of the next helper;
+    # used[2]: keys of which some versions' order nobody observed
 
 
 def make_edges(room: int, first_helper: int) -> Edges:
     """Room for `room` edges; helper nodes are numbered from `first_helper`."""
     columns = (np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.uint8), np.empty(room, np.int32))
-    return Edges(*columns, np.array([0, first_helper]))
+    return Edges(*columns, np.array([0, first_helper, 0]))
 
 
 def grown_edges(edges: Edges, room: int) -> Edges:
@@ -44,7 +45,7 @@ def grown_edges(edges: Edges, room: int) -> Edges:
     bigger = make_edges(held + max(room, held // 2), int(edges.used[1]))
     bigger.source[:count], bigger.target[:count] = edges.source[:count], edges.target[:count]
     bigger.kind[:count], bigger.key[:count] = edges.kind[:count], edges.key[:count]
-    bigger.used[0] = count
+    bigger.used[0], bigger.used[2] = count, edges.used[2]
     return bigger
 
 

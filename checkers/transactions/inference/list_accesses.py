@@ -323,6 +323,7 @@ def _end_edges(work, accesses, key, last, readers, edges):
             if writers == 0 or work.writers[writers - 1] != accesses.append_txn[i]:
                 work.writers[writers] = accesses.append_txn[i]
                 writers += 1
+    edges.used[2] += writers > 1
     if readers > 0 and writers > 0:
         put_product(edges, work.readers[:readers], work.writers[:writers], work.txn_stamp, RW, key)
 

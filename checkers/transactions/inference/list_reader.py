@@ -73,7 +73,11 @@ def sort_by_key(keys, count):
 
 
 class ListReader:
-    """Collects the accesses of a history and its lists; `explain` instances of each anomaly are kept."""
+    """Collects the accesses of a history and its lists; `explain` instances of each anomaly are kept. `grouped` and
+    `observed` are all of them, once something was inferred."""
+
+    grouped: Accesses
+    observed: Store
 
     def __init__(self, explain: int) -> None:
         self.out = make_instances(len(CLASSES), explain)
@@ -150,8 +154,8 @@ class ListReader:
     def infer(self, sources: int) -> tuple[Edges, Ints]:
         """All dependencies, whatever the `sources` of version orders, for lists tell theirs; and (key, transaction,
         transaction) of a value that two appends share (or -1s)."""
-        accesses = group_accesses(int(self._keys.used[0]), *self.accesses())
-        return infer(accesses, self.store(), self._txns, self.out)
+        self.grouped, self.observed = group_accesses(int(self._keys.used[0]), *self.accesses()), self.store()
+        return infer(self.grouped, self.observed, self._txns, self.out)
 
 
 def group_accesses(keys: int, appends: list[tuple[Any, ...]], reads: list[tuple[Any, ...]]) -> Accesses:

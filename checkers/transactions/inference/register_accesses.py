@@ -370,6 +370,14 @@ def _judge_reads(work, accesses, key, versions, out):
 
 
 @lean
+def _written_more_than_once(accesses, key):
+    base, writes, found = accesses.write_at[key], accesses.write_at[key + 1] - accesses.write_at[key], 0
+    for version in range(writes):
+        found += _in_graph(accesses, base, version, writes)
+    return found > 1
+
+
+@lean
 def infer_registers(work, accesses, sources, first_key, edges, out, problem):
     """Judge keys from `first_key` on; returns the key before which edges need more room, or how many keys there are."""
     for key in range(first_key, accesses.write_at.shape[0] - 1):
@@ -382,6 +390,7 @@ def infer_registers(work, accesses, sources, first_key, edges, out, problem):
         if not roomy:
             edges.used[0], edges.used[1] = before, helper
             return key
+        edges.used[2] += _written_more_than_once(accesses, key)
         _judge_versions(work, accesses, key, versions, out)
         _judge_reads(work, accesses, key, versions, out)
     return accesses.write_at.shape[0] - 1

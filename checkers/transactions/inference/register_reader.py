@@ -47,7 +47,10 @@ _READ_TYPES: Final = (np.int32, np.int32, np.uint8, *(np.int64,) * 4)
 
 
 class RegisterReader:
-    """Collects the accesses of a history; `explain` instances of each anomaly are kept."""
+    """Collects the accesses of a history; `explain` instances of each anomaly are kept. `grouped` are all of them, once
+    something was inferred."""
+
+    grouped: RegisterAccesses
 
     def __init__(self, explain: int) -> None:
         self.out = make_instances(len(CLASSES), explain)
@@ -88,8 +91,8 @@ class RegisterReader:
     def infer(self, sources: int) -> tuple[Edges, Ints]:
         """All dependencies by the given sources of version order (ORDER_… added up), and (key, transaction,
         transaction) of a value that two writes share (or -1s)."""
-        accesses = group_registers(int(self._keys.used[0]), *self.accesses())
-        return infer_edges(accesses, self._txns, sources, self.out)
+        self.grouped = group_registers(int(self._keys.used[0]), *self.accesses())
+        return infer_edges(self.grouped, self._txns, sources, self.out)
 
 
 def group_registers(keys: int, writes: list[tuple[Any, ...]], reads: list[tuple[Any, ...]]) -> RegisterAccesses:

@@ -127,7 +127,7 @@ class BucketJudge:
         kept = instance_findings(judged.out, judged.classes, judged.addresses, judged.txns, OWN)
         kinds = np.bincount(judged.edges.kind, minlength=3)
         figures = {"keys": len(judged.addresses), "ww": int(kinds[0]), "wr": int(kinds[1]), "rw": int(kinds[2])}
-        figures["floating"] = 0
+        figures["open"], figures["floating"] = int(judged.edges.used[2]), 0
         for kind, block in blocks_of(judged.edges, judged.txns, judged.addresses, bucket, usual):
             figures["floating"] += len(block.kind) if kind == FLOATING else 0
             yield Row(bucket, kind, pack(block))

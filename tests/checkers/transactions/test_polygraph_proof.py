@@ -1,0 +1,130 @@
+"""The complete judge against the definitions: the same word at each level in each form, a witness that replays for each
+history that is possible, and for each that is not a refutation that says why, of which nothing can be left out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import product
+from typing import Any
+
+import pytest
+from abstract_executions import FORMS, LEVELS, Words, allowed
+from adversarial_histories import Small, adversarial
+from test_certificate import told_of
+from weak_store import Txn, source_of
+
+from checkers.transactions.graph.edges import PROCESS, REALTIME, RW, WW
+from checkers.transactions.lattice import prohibited_anomalies
+from checkers.transactions.polygraph.certificate import first_fault
+from checkers.transactions.polygraph.clauses import Clause, Step
+from checkers.transactions.polygraph.conditions import CONDITIONS
+from checkers.transactions.polygraph.decide import Budget, Holds, Refuted, decide
+from checkers.transactions.transaction_findings import infer_in_process
+from tests.support.few_seeds import ranges_of
+
+SINGLE = frozenset(
+    {"internal", "future-read", "G1a", "G1b", "garbage-read", "incompatible-order", "duplicate-elements"}
+)
+"""What reads show by themselves, of which the polygraph knows nothing."""
+
+
+@pytest.mark.parametrize("seeds", ranges_of(60, 20_000))
+@pytest.mark.parametrize("model", ["rw-register", "list-append"])
+def test_each_level_in_each_form_is_decided_as_the_definition_says(model: str, seeds: range) -> None:
+    lists = model == "list-append"
+    for seed in seeds:
+        small = adversarial(seed, lists)
+        words, told = allowed(small.txns, lists, small.initial), told_of(small.txns, small.initial)
+        found = infer_in_process(replace(source_of(small.txns), initial=small.initial), model, 0, 1)
+        polygraph, alone = found.polygraph(False), found.found(0, 0)
+        shown = set(alone.counts) | ({"G1a"} if "reads_of_unwritten_values" in alone.figures else set())
+        for level, (form, name) in product(LEVELS, enumerate(FORMS)):
+            where = (seed, level, name, small)
+            if shown & SINGLE & (prohibited_anomalies(level) | {"G1a"}):
+                assert words[level, name] in (False, None), where
+                continue
+            answer = decide(polygraph, CONDITIONS[level][0], form, Budget())
+            assert isinstance(answer, Holds | Refuted), (answer, where)
+            if words[level, name] is not None:
+                assert isinstance(answer, Holds) == words[level, name], (answer, where)
+            if isinstance(answer, Holds):
+                assert first_fault(told, lists, level, form, answer.order.tolist()) is None, where
+            else:
+                check_refutation(answer.cycles, level, form, small, polygraph.txn.tolist(), where)
+
+
+def check_refutation(
+    clauses: tuple[Clause, ...], level: str, form: int, small: Small, numbers: list[int], where: object
+) -> None:
+    """Cycles of what the history shows, which together leave no order of versions, while without any one they do; and
+    the history of those that are in them alone is refuted too."""
+    txns = [small.txns[number] for number in numbers]
+    for clause in clauses:
+        ends = [(step.source, step.target) for step in clause.cycle]
+        assert [target for _, target in ends] == [source for source, _ in (*ends[1:], ends[0])], (clause, where)
+        for step in clause.cycle:
+            assert holds(step, txns, small.initial), (step, where)
+    assert not some_order(clauses), (clauses, where)
+    assert all(some_order(clauses[:i] + clauses[i + 1 :]) for i in range(len(clauses))), (clauses, where)
+    core = {txns[end] for clause in clauses for step in clause.cycle for end in (*step[:2], step.reader) if end >= 0}
+    lists = any(f == "append" for txn in core for f, _, _ in txn.mops)
+    if lists:  # the longest list tells the order of appends
+        core |= {max(small.txns, key=lambda txn: longest(txn, key)) for key in range(3)}
+    words = allowed_of(tuple(reduced(small.txns, core)), lists, small.initial)
+    assert words[level, FORMS[form]] is not True, (clauses, where)
+
+
+@lru_cache(64)
+def allowed_of(history: tuple[Txn, ...], lists: bool, initial: int | None) -> Words:
+    return allowed(list(history), lists, initial)
+
+
+def longest(txn: Txn, key: int) -> int:
+    return max((len(value) for f, k, value in txn.mops if f == "r" and txn.outcome == "ok" and k == key), default=-1)
+
+
+def some_order(clauses: Sequence[Clause]) -> bool:
+    """Whether pairs of chains can be put in orders of which no clause has all."""
+    pairs = sorted({tuple(sorted(pair)) for clause in clauses for pair in clause.pairs})
+    return any(
+        all(not clause.pairs <= set(order) for clause in clauses)
+        for order in product(*(((one, other), (other, one)) for one, other in pairs))
+    )
+
+
+def holds(step: Step, txns: list[Txn], initial: int | None) -> bool:
+    """Whether an edge is one by what the transactions tell; of ww and rw only that it may be one."""
+    one, other = txns[step.source], txns[step.target]
+    if step.kind in (PROCESS, REALTIME):
+        ended = one.complete is not None and one.outcome == "ok" and one.complete < other.invoke
+        return ended and (step.kind == REALTIME or one.process == other.process)
+    if step.kind == RW:
+        return bool(reads(one)) and bool(writes(other))
+    seen = {element for value in reads(other) for element in (value if isinstance(value, tuple) else (value,))}
+    return bool(writes(one)) and (bool(writes(other)) if step.kind == WW else not seen.isdisjoint(writes(one)))
+
+
+def reads(txn: Txn) -> list[Any]:
+    return [value for f, _, value in txn.mops if f == "r" and txn.outcome == "ok"]
+
+
+def writes(txn: Txn) -> set[Any]:
+    return {value for f, _, value in txn.mops if f != "r"}
+
+
+def reduced(history: list[Txn], core: set[Txn]) -> list[Txn]:
+    """The history of some transactions and of those that wrote what these read."""
+    while True:
+        seen = {
+            (key, element)
+            for txn in core
+            for f, key, value in txn.mops
+            if f == "r" and txn.outcome == "ok"
+            for element in (value if isinstance(value, tuple) else (value,))
+        }
+        more = {txn for txn in history for f, key, value in txn.mops if f != "r" and (key, value) in seen}
+        if more <= core:
+            return [txn for txn in history if txn in core]
+        core = core | more
