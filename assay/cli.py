@@ -8,7 +8,7 @@ import random
 import sys
 import threading
 import traceback
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
