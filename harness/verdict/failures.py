@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -41,6 +42,7 @@ class FailureLog:
             return
         try:
             with self._path.open("a", encoding="utf-8") as file:
-                file.write(f"---- {stage}\n{''.join(traceback.format_exception(error))}\n")
+                now = datetime.now(UTC).isoformat(timespec="milliseconds")
+                file.write(f"---- {now} {stage}\n{''.join(traceback.format_exception(error))}\n")
         except OSError as failed:
             self._counts.setdefault(("log", f"{self._path} can't be written: {failed.strerror}"), 1)
