@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import traceback
-from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -42,7 +41,6 @@ class FailureLog:
             return
         try:
             with self._path.open("a", encoding="utf-8") as file:
-                now = datetime.now(UTC).isoformat(timespec="milliseconds")
-                file.write(f"---- {now} {stage}\n{''.join(traceback.format_exception(error))}\n")
+                file.write(f"---- {stage}\n{''.join(traceback.format_exception(error))}\n")
         except OSError as failed:
             self._counts.setdefault(("log", f"{self._path} can't be written: {failed.strerror}"), 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import re
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -118,8 +117,7 @@ def test_a_bug_in_the_client_is_ours_and_the_run_goes_on(tmp_path: Path) -> None
     assert outcome.verdict.overall == "unknown"
     assert outcome.verdict.safety.answer is True, "what was found is judged"
     assert outcome.verdict.harness.reasons == ("the harness failed (client): ZeroDivisionError: in the client",)
-    head, rest = outcome.rundir.harness_log.read_text().split("\n", 1)
-    assert re.fullmatch(r"---- \S+\+00:00 client", head) and rest.startswith("Traceback")
+    assert "Traceback" in outcome.rundir.harness_log.read_text()
     types = {event.type for event in read_journal(outcome.rundir.journal) if event.mops and event.mops[0].value == 50}
     assert types == {"invoke", "info"}
 
