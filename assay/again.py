@@ -87,9 +87,9 @@ def runs_in(store: Path) -> list[Path]:
 
 def _is_kept(folder: Path, store: Path) -> bool:
     """No link (`latest`), and nothing hidden: a run of `--seeds` that is under way."""
-    hidden = any(part.startswith(".") for part in folder.relative_to(store).parts)
-    kept = not hidden and not folder.is_symlink() and not folder.parent.is_symlink() and folder.is_dir()
-    return kept and any(_is_there(folder / name) for name in _FILES)
+    within = [folder] if folder.parent == store else [folder.parent, folder]
+    passed_over = any(each.name.startswith(".") or each.is_symlink() for each in within)
+    return not passed_over and folder.is_dir() and any(_is_there(folder / name) for name in _FILES)
 
 
 def _is_there(path: Path) -> bool:

@@ -221,9 +221,11 @@ def _finished(verdict: Verdict, source: Source, engine: Engine, options: CheckOp
 
 
 def _of_a_beginning(verdict: Verdict, cut_short: str) -> Verdict:
-    """The verdict on a history that was cut short: what it never showed may stand in what was cut off."""
-    never = MODELS[verdict.model].at_the_end
+    """The verdict on a history that was cut short: what it never showed may stand in what was cut off, and no level is
+    known to hold."""
+    never = MODELS[verdict.model].at_the_end if verdict.model in MODELS else ()
     kept = {name: count for name, count in verdict.counts.items() if name not in never}
+    verdict = msgspec.structs.replace(verdict, strongest=None)
     if len(kept) == len(verdict.counts):
         return verdict
     told = {name: found for name, found in verdict.anomalies.items() if name in kept}

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import msgspec
 
@@ -247,7 +247,8 @@ def _make_unique(parent: Path, stamp: str) -> Path:
 
 def _point(link: Path, target: Path) -> None:
     """Make a symbolic link, replacing an older one atomically; several runs may do so at once."""
-    temporary = link.with_name(f".{link.name}.{uuid4().hex}")
+    temporary = link.with_name(f".{link.name}.{os.getpid()}.{threading.get_ident()}")
+    temporary.unlink(missing_ok=True)  # of a process that was killed
     temporary.symlink_to(target)
     try:
         temporary.replace(link)

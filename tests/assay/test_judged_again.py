@@ -87,7 +87,8 @@ def test_the_table_is_for_people_and_its_exit_code_is_the_worst_word_now(
     assert total == "7 runs: 4 valid, 1 unknown, 2 unreadable; 3 judged otherwise than then"
     for name in ("6-nameless", "7-damaged"):
         shutil.rmtree(folder / name)
-    assert assay(capsys, "check", folder, "--again").code == 2
+    (store.parent / "elsewhere").symlink_to(folder)
+    assert assay(capsys, "check", store.parent / "elsewhere", "--again").code == 2
     assert assay(capsys, "check", folder / "1-valid", folder / "2-vacuous", "--again").code == 0
     monkeypatch.setattr(again, "conclude_run", lambda rundir, checkers: 1 / 0)
     answer = assay(capsys, "check", folder / "1-valid", "--again")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -131,6 +132,14 @@ def test_nothing_that_a_run_names_is_imported(
     edited(run / "run.json", workload="catalog")
     assert assay(capsys, "check", run, "--json").objects[0]["overall"] == "unknown", "it is not as it was sealed"
     assert not trap()
+
+
+def test_nothing_that_lies_in_a_run_is_imported(tmp_path: Path) -> None:
+    """Python itself looks there for `assay`, and for nothing else."""
+    for name in ("typer", "msgspec", "harness", "pathlib"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit(99)\n")
+    command = [sys.executable, "-m", "assay", "check", "--help"]
+    assert subprocess.run(command, cwd=tmp_path, stdout=subprocess.DEVNULL, check=False).returncode == 0
 
 
 HARMS: Final[dict[str, Callable[[Path], object]]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta, timezone
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,8 +16,8 @@ from harness.history.rundir import RunDir, open_run
 from harness.history.saved import open_saved
 from harness.history.table import write_batches, write_parquet
 from harness.run import life_cycle
-from harness.verdict.facts import conclude_run
-from tests.harness.run.memory_runs import Setup, judge_values
+from harness.verdict.facts import conclude_run, read_record
+from tests.harness.run.memory_runs import NOW, Setup, judge_values
 
 VALID = {"values": {"valid": True}}
 
@@ -46,7 +47,11 @@ def answer_otherwise(path: Path) -> None:
 
 
 def test_the_journal_goes_once_the_table_says_the_same(tmp_path: Path) -> None:
-    kept, dropped = (Setup(tmp_path / name).run(keep_journal=name == "kept") for name in ("kept", "dropped"))
+    east = NOW.astimezone(timezone(timedelta(hours=5, minutes=30)))
+    kept, dropped = (
+        Setup(tmp_path / name).run(keep_journal=name == "kept", started=east) for name in ("kept", "dropped")
+    )
+    assert read_record(kept.rundir).started == "2026-01-02T00:00:00+00:00", "in UTC, wherever the clock stands"
     assert kept.rundir.journal.exists() and not dropped.rundir.journal.exists()
     assert dropped.verdict == kept.verdict and dropped.verdict.overall == "valid"
     assert conclude_run(open_run(dropped.rundir.path), judge_values(dropped.rundir)) == dropped.verdict
