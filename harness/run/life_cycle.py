@@ -48,7 +48,8 @@ from harness.verdict.leaderships import Led, since
 from harness.verdict.run_seal import seal_run
 from harness.verdict.run_verdict import AFTERMATH, Facts, Recovery, RunVerdict, conclude, with_examination
 
-A, B = TypeVar("A"), TypeVar("B")
+A = TypeVar("A")
+B = TypeVar("B")
 
 _PROBE_GAP_S = 0.1
 _LOOK_S = 0.1
