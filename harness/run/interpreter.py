@@ -85,7 +85,7 @@ class HardLimits:
 
 class Streak:
     """How often steps of a nemesis failed in a row: the same step, whatever others do meanwhile, or any step in the
-    same words."""
+    same words. Steps in between that did nothing, such as those of a script that waits, show nothing."""
 
     def __init__(self) -> None:
         self._steps = Counter[str]()
@@ -94,6 +94,9 @@ class Streak:
     def after(self, step: Op) -> int:
         """The longest one that a completed step belongs to; 0 of one that did not fail."""
         if step.error_class not in ("harness", "hard-limit"):
+            told = step.value if isinstance(step.value, dict) else {}
+            if told.get("observed", True) is not True and "action" not in told:
+                return 0
             self._words = (None, 0)
             self._steps.pop(step.f, None)
             return 0

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -49,6 +49,9 @@ from harness.verdict.faults import Fault, faults_of
 from harness.verdict.leaderships import Led, since
 from harness.verdict.run_seal import seal_run
 from harness.verdict.run_verdict import AFTERMATH, Facts, Recovery, RunVerdict, conclude, with_examination
+
+A = TypeVar("A")
+B = TypeVar("B")
 
 _PROBE_GAP_S = 0.1
 _LOOK_S = 0.1
@@ -325,7 +328,7 @@ class RunStages:
         """All is up, and the database serves again. What we are to blame for is not held against it."""
         budget_s = self._budget_s
         self._recovery = Recovery(None, budget_s, None, "the wait for it failed or was stopped")
-        recovery, found = await asyncio.gather(self._serves_again(recorder), self._system_state(statuses=False))
+        recovery, found = await _both(self._serves_again(recorder), self._system_state(statuses=False))
         if self.interrupted:
             return
         ours, theirs = self._record_ours("after the last heal", found), found.theirs()
@@ -585,6 +588,14 @@ class RunStages:
         if self._journal is None:
             raise HarnessError("the options of the run were not saved first")
         return self._journal
+
+
+async def _both(first: Coroutine[Any, Any, A], second: Coroutine[Any, Any, B]) -> tuple[A, B]:
+    """Both at once; a failure is raised when both have ended, or one would go on into the next stage."""
+    for result in (results := await asyncio.gather(first, second, return_exceptions=True)):
+        if isinstance(result, BaseException):
+            raise result
+    return cast(tuple[A, B], tuple(results))
 
 
 async def _all(works: list[Coroutine[Any, Any, None]]) -> None:

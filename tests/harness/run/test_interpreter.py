@@ -329,17 +329,23 @@ def test_a_nemesis_that_hangs_is_given_up(rig: InterpreterRig) -> None:
         ("a!x b!x c!x", 3),
         ("a!x b!x c d!x", 1),
         ("a!x b!y c!z", 1),
+        ("a! b- a! a- a!", 3),
+        ("a!x b- c!x d-", 0),
+        ("a!x b- c!x d- e!x", 3),
         ("a b a b", 0),
     ],
 )
 def test_a_nemesis_is_wedged_when_a_step_fails_again_and_again_or_all_do_in_the_same_words(
     steps: str, longest: int
 ) -> None:
+    """`!` is a failure, in words or its own; `-` a step that found nothing to do."""
     streak, last = Streak(), 0
     for number, step in enumerate(steps.split()):
         f, failed, words = step.partition("!")
+        value = {"observed": False} if f.endswith("-") else {"observed": None, "action": "kills t1"}
+        done = Op("info", -1, f.rstrip("-"), value=value)
         last = streak.after(
-            Op("info", -1, f, error_class="harness" if failed else None, error=words or str(number) if failed else None)
+            done.complete("info", error_class="harness", error=words or str(number)) if failed else done
         )
     assert last == longest
 

@@ -437,6 +437,20 @@ def test_a_load_ends_when_the_nemesis_is_wedged(
     assert outcome.rundir.history_parquet.exists()
 
 
+def test_a_recovery_that_can_not_be_looked_at_does_not_go_on_into_the_final_reads(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its probes went on beside them, by the same processes: the history could neither be saved nor judged."""
+
+    async def no_answer(*_: object, **__: object) -> None:
+        raise HarnessError("no way to the node")
+
+    monkeypatch.setattr("harness.run.life_cycle.system_state", no_answer)
+    outcome = setup.run()
+    assert [failure.stage for failure in outcome.failures] == ["recover"]
+    assert saved(outcome.rundir)["checkers"]["values"]["valid"] is True
+
+
 def full_after(writes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the store's disk be full from the journal's write of this number on, and for every file of the run."""
     real, left = os.write, [writes]
