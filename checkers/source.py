@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from harness.errors import shortened
 from harness.history.address import Place
 from harness.history.breadth import Breadth, breadth_of_rows
 from harness.history.columns import FOREIGN_BASE, SCHEMA
@@ -28,12 +29,6 @@ KEY_COLUMNS: Final = ADDRESS_COLUMNS
 
 NO_CLOCK: Final = "none"
 """`clock` of operations whose history states no times."""
-
-MOST_CHARACTERS: Final = 200
-"""Of a value as it is told."""
-
-_OF_ITS_END: Final = 40
-"""Of those: values often differ at their ends."""
 
 AGAINST_ORDER: Final = "contradicts the order of events"
 """`clock` of operations that are evidence, and whose times say another order than their events."""
@@ -205,13 +200,6 @@ def in_seconds(time_ns: int) -> str:
     if time_ns >= 10_000_000:
         return f"{time_ns / 1e9:.3f} s"
     return f"{time_ns / 1e9:.9f}".rstrip("0").rstrip(".") + " s"
-
-
-def shortened(text: str, most: int = MOST_CHARACTERS) -> str:
-    """The text, or so much of a long one, with its length: `aaa…aab (5,000,000 characters)`."""
-    if len(text) <= most:
-        return text
-    return f"{text[: most - _OF_ITS_END]}…{text[-_OF_ITS_END:]} ({len(text):,} characters)"
 
 
 def rows_with(reader: HistoryReader, groups: range, wanted: Any, columns: list[str]) -> Iterator[pa.Table]:

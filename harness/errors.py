@@ -15,6 +15,23 @@ ELSEWHERE = "elsewhere"
 """The error class of an operation that a node refused because others serve what it is about."""
 
 
+MOST_CHARACTERS: Final = 200
+"""Of a value that somebody else wrote, as it is told."""
+
+_OF_ITS_END: Final = 40
+"""Of those: values often differ at their ends."""
+
+MOST_OF_A_SENTENCE: Final = 4_000
+"""Characters of a sentence, which may name many values."""
+
+
+def shortened(text: str, most: int = MOST_CHARACTERS) -> str:
+    """The text, or so much of a long one, with its length: `aaa…aab (5,000,000 characters)`."""
+    if len(text) <= most:
+        return text
+    return f"{text[: most - _OF_ITS_END]}…{text[-_OF_ITS_END:]} ({len(text):,} characters)"
+
+
 class DefiniteError(Exception):
     """The operation did not take effect, for certain; it is recorded as `fail`.
 
@@ -39,6 +56,9 @@ class UserError(Exception):
 
     The message is one sentence that says what is wrong and what to do; the command line exits with 254.
     """
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(shortened(str(message), MOST_OF_A_SENTENCE))
 
 
 class HarnessError(Exception):

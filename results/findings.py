@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from checkers.source import shortened
+from harness.errors import MOST_OF_A_SENTENCE, shortened
 from harness.verdict.faults import Fault
 from harness.verdict.run_verdict import CHECKER
 from results.causes import Card, beside, cards_of
@@ -19,8 +19,6 @@ from results.words import count, fault_name, named, op_name, operation, outcome_
 
 MAX_EXPLAINED = 5
 MAX_OPS = 30
-MOST_OF_A_MESSAGE = 4_000
-"""Characters that are shown of one; older verdicts may have longer ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +126,7 @@ def _card(card: Card, cards: Sequence[Card], around: Around) -> Markup:
 
 
 def _message(item: Mapping[str, Any]) -> str:
-    return shortened(str(item.get("message", "no explanation was saved")), MOST_OF_A_MESSAGE)
+    return shortened(str(item.get("message", "no explanation was saved")), MOST_OF_A_SENTENCE)
 
 
 def _scrolling(picture: Markup | None) -> Markup | None:

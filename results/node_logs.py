@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from checkers.source import shortened
+from harness.errors import shortened
 from harness.ports.sim.clock import EPOCH_NS
 from results.markup import Markup, tag
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from checkers.source import shortened
-from harness.errors import ELSEWHERE
+from harness.errors import ELSEWHERE, shortened
 from harness.verdict.faults import Fault
 
 MOST_ITEMS = 16

@@ -16,8 +16,9 @@ from checkers.columns.codes import NIL
 from checkers.engines.api import Engine
 from checkers.explain.speaker import Speaker, key_in
 from checkers.findings import NO_KEY, Finding, Findings, Key, refuse_unsupported
-from checkers.source import AGAINST_ORDER, MOST_CHARACTERS, Source, shortened
+from checkers.source import AGAINST_ORDER, Source
 from checkers.verdict import Anomaly, Validity, Verdict
+from harness.errors import MOST_CHARACTERS, MOST_OF_A_SENTENCE, shortened
 from harness.history.columns import FOREIGN_BASE
 
 Say: TypeAlias = Callable[[Speaker, Finding], str]
@@ -122,10 +123,6 @@ def readable(verdict: Verdict, source: Source) -> Verdict:
     return msgspec.structs.replace(verdict, anomalies=anomalies)
 
 
-_MOST_OF_A_SENTENCE: Final = 4_000
-"""Characters of a sentence, which names values (each `shortened` already) and may name many."""
-
-
 def doubted_times(verdict: Verdict) -> str | None:
     """What is said where evidence has times that contradict the order of its events; of a history that is streamed no
     other times are compared."""
@@ -139,7 +136,7 @@ def _anomaly(anomaly: Anomaly, source: Source) -> Anomaly:
     keys = [anomaly.key, *(step[name] for step in anomaly.steps for name in ("key", "seen_key") if name in step)]
     return msgspec.structs.replace(
         anomaly,
-        message=shortened(anomaly.message, _MOST_OF_A_SENTENCE),
+        message=shortened(anomaly.message, MOST_OF_A_SENTENCE),
         ops=tuple(_operation(op, keys, source) for op in anomaly.ops),
         steps=_sentences_shortened(anomaly.steps),
         details=_sentences_shortened(anomaly.details),
@@ -149,7 +146,7 @@ def _anomaly(anomaly: Anomaly, source: Source) -> Anomaly:
 def _sentences_shortened(told: Any) -> Any:
     """The same data, its texts no longer than a sentence may be."""
     if isinstance(told, str):
-        return shortened(told, _MOST_OF_A_SENTENCE)
+        return shortened(told, MOST_OF_A_SENTENCE)
     if isinstance(told, dict):
         return {name: _sentences_shortened(each) for name, each in told.items()}
     if isinstance(told, list | tuple):
@@ -159,7 +156,8 @@ def _sentences_shortened(told: Any) -> Any:
 
 def _operation(op: dict[str, Any], keys: Sequence[Any], source: Source) -> dict[str, Any]:
     """The operation itself where it is readable as it is: evidence is not held twice."""
-    long = {name: shortened(op[name]) for name in ("value", "error") if len(op.get(name) or "") > MOST_CHARACTERS}
+    texts = {name: text for name, text in op.items() if isinstance(text, str)}
+    long = {name: shortened(text) for name, text in texts.items() if len(text) > MOST_CHARACTERS}
     op = op | long if long else op
     mops = op.get("mops") or []
     if len(mops) > _MOST_SHOWN:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from checkers.findings import PRESENCE, Key
-from checkers.source import AGAINST_ORDER, KEY_COLUMNS, NO_CLOCK, Source, in_seconds, shortened
+from checkers.source import AGAINST_ORDER, KEY_COLUMNS, NO_CLOCK, Source, in_seconds
+from harness.errors import shortened
 
 
 def key_in(mop: Mapping[str, Any]) -> Key:

@@ -15,6 +15,7 @@ from checkers.explain.conclude import readable
 from checkers.importers.detect import open_source
 from checkers.options import CheckOptions
 from checkers.verdict import Anomaly, Verdict, as_object
+from harness.errors import UserError
 from results.report import render_check
 from results.words import operation
 
@@ -197,3 +198,12 @@ def test_a_saved_history_says_so_of_what_it_names(tmp_path: Path) -> None:
     list(import_history(path, tmp_path / "saved", "auto"))
     said, everything = _told(tmp_path / "saved", "register")
     assert "at event 4 although" in said and everything.count("contradict the order of their events") == 3
+
+
+def test_no_text_of_a_history_is_repeated_in_full_where_it_is_refused_or_an_error(tmp_path: Path) -> None:
+    big = "b" * 100_000
+    with pytest.raises(UserError, match=r"\(100,[0-9]{3} characters\)$") as refused:
+        check(_register(tmp_path, (big, 0, "read", "nil", 0)), "register", engine="local")
+    assert len(str(refused.value)) < 5_000
+    path = _register(tmp_path, *_steps((0, "write", "7", f'fail , :error "{big}"'), (1, "read", "7", "ok")))
+    assert len(_told(path, "register")[1]) < 40_000
