@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from rich.console import Console
 
 from assay.progress import working
 from assay.telling import Teller, anomaly_sentences
-from checkers.api import check
+from checkers.api import check_each
 from checkers.engines.session import SparkOptions, refuse_settings, setting_of
 from checkers.models import MODELS
 from checkers.options import CheckOptions
@@ -33,12 +33,14 @@ CONSISTENCY_MODELS = ("list-append", "rw-register", "isolation")
 
 @dataclass(frozen=True, slots=True)
 class CheckRequest:
-    """How the inputs are to be judged; `model` None means all that a run's workload asks for."""
+    """How the inputs are to be judged; `model` None means all that a run's workload asks for. Each is judged by each of
+    some consistency models (None: the model's own)."""
 
     model: str | None
     format: str
     engine: str
     options: CheckOptions
+    consistencies: tuple[str | None, ...] = (None,)
 
 
 def check_and_report(
@@ -55,7 +57,7 @@ def check_and_report(
     errors: list[UserError | HarnessError] = []
     for path in paths:
         try:
-            objects.append(judged(path, request))
+            objects += judged(path, request)
         except (UserError, HarnessError) as error:
             errors.append(error)
         except Exception as error:  # noqa: BLE001 - a bug of ours must not hide what was found in another input
@@ -101,17 +103,24 @@ def require_runs(paths: Sequence[Place | str]) -> None:
             raise UserError(f"{place} is not the directory of a run; name what to check it for with --model.")
 
 
-def judged(named: Place | str, request: CheckRequest) -> dict[str, Any]:
-    """The verdict on one input as the object that `--json` prints."""
+def judged(named: Place | str, request: CheckRequest) -> list[dict[str, Any]]:
+    """The verdicts on one input, by each consistency model, as the objects that `--json` prints."""
     place = place_of(named)
     if not exists(place):
         raise UserError(f"There is no file or run directory {place}.")
     with working(f"checking {place}"):
+        asked, options = request.consistencies, request.options
         if request.model is not None:
-            verdict = check(place, request.model, engine=request.engine, format=request.format, options=request.options)
-            return whole_or_unknown(place, {"input": str(place), **as_object(verdict)})
-        assert isinstance(place, Path)  # `require_runs`
-        return judged_run(place, request)
+            how: dict[str, Any] = {"engine": request.engine, "format": request.format, "options": options}
+            verdicts = check_each(place, request.model, asked, **how)
+            found = [whole_or_unknown(place, {"input": str(place), **as_object(verdict)}) for verdict in verdicts]
+        else:
+            assert isinstance(place, Path)  # `require_runs`
+            by_each = [replace(request, options=replace(options, consistency=name)) for name in asked]
+            found = [judged_run(place, each) for each in by_each]
+    if len(asked) == 1:
+        return found
+    return [each | {"consistency": name} for each, name in zip(found, asked, strict=True)]
 
 
 def whole_or_unknown(path: Place, found: dict[str, Any]) -> dict[str, Any]:
@@ -200,7 +209,8 @@ def in_words(found: dict[str, Any]) -> Iterator[str]:
     """One verdict for people."""
     word = {True: "VALID", False: "INVALID"}.get(found["valid"], "UNKNOWN")
     figures = f"{found['ops']} operations, {found['seconds']:.2f} s, engine {found['engine']}"
-    yield f"{word}: {found['input']} by {found['model']} ({figures})"
+    level = f" at {found['consistency']}" if found.get("consistency") else ""
+    yield f"{word}: {found['input']} by {found['model']}{level} ({figures})"
     if found.get("reason"):
         yield f"  {found['reason']}"
     checkers = found.get("checkers", {found["model"]: found})
@@ -275,6 +285,21 @@ def spark_options(engine: str, master: str | None, conf: Sequence[str], archive:
     return SparkOptions(master, settings, archive)
 
 
+def consistencies_of(texts: Sequence[str], model: str | None, manifest: bool) -> tuple[str | None, ...]:
+    """The consistency models that are named, separated by commas or one by one; raises UserError if the model has no
+    such choice, or the table of a manifest several."""
+    named = [name.strip() for text in texts for name in text.split(",") if name.strip()]
+    if texts and not named:
+        raise UserError("--consistency names no consistency model; `assay list consistency` has all.")
+    if named and model is not None and model not in CONSISTENCY_MODELS:
+        raise UserError(
+            f"--consistency goes with {', '.join(CONSISTENCY_MODELS)}; the model {model} has no such choice."
+        )
+    if manifest and len(named) > 1:
+        raise UserError("A table of --manifest takes one --consistency; its column of that name has more.")
+    return tuple(dict.fromkeys(named)) or (None,)
+
+
 def check_options(
     failed_cas: str,
     consistency: str | None,
@@ -286,10 +311,6 @@ def check_options(
     """The checkers' options; raises UserError for an unknown word, or a setting (KEY=VALUE) the model doesn't know."""
     if failed_cas not in FAILED_CAS:
         raise UserError(f"--failed-cas takes {', '.join(FAILED_CAS)}, not {failed_cas!r}.")
-    if consistency is not None and model is not None and model not in CONSISTENCY_MODELS:
-        raise UserError(
-            f"--consistency goes with {', '.join(CONSISTENCY_MODELS)}; the model {model} has no such choice."
-        )
     if failed_cas != "auto" and model is not None and model not in FAILED_CAS_MODELS:
         raise UserError(f"--failed-cas goes with {', '.join(FAILED_CAS_MODELS)}; to {model} a failed one says nothing.")
     meaning = None if failed_cas == "auto" else failed_cas

@@ -150,7 +150,10 @@ def check(
     failed_cas: Annotated[
         str, typer.Option(help="What a failed compare-and-set says of the state: auto, observed or absent.")
     ] = "auto",
-    consistency: Annotated[str | None, typer.Option(help="The consistency model that must hold.")] = None,
+    consistency: Annotated[
+        list[str] | None,
+        typer.Option(help="What must hold (`assay list consistency`); several: by commas, or repeated."),
+    ] = None,
     report: Annotated[
         Path | None,
         typer.Option(help="Also write one HTML page on all inputs, anomalies drawn; a directory gets a check.html."),
@@ -179,17 +182,18 @@ def check(
     """Judge saved runs and histories."""
     state_debug(debug)
     leave_pandas_out()
-    from assay.check_command import CheckRequest, check_and_report, check_options, one_kind_of_input, spark_options
+    from assay import check_command
 
-    one_kind_of_input(paths or [], manifest, model, format, report)
-    spark = spark_options(engine, spark_master, spark_conf or [], spark_archive)
-    options = check_options(failed_cas, consistency, debug, model, setting or [], spark)
+    check_command.one_kind_of_input(paths or [], manifest, model, format, report)
+    spark = check_command.spark_options(engine, spark_master, spark_conf or [], spark_archive)
+    asked = check_command.consistencies_of(consistency or [], model, manifest is not None)
+    options = check_command.check_options(failed_cas, asked[0], debug, model, setting or [], spark)
     if manifest is not None:
         from assay.manifest import ManifestRequest, check_manifest
 
         return check_manifest(ManifestRequest(manifest, engine, options), json_output)
-    request = CheckRequest(model, format, engine, options)
-    return check_and_report(paths or [], request, json_output=json_output, report=report)
+    request = check_command.CheckRequest(model, format, engine, options, asked)
+    return check_command.check_and_report(paths or [], request, json_output=json_output, report=report)
 
 
 @app.command()
@@ -271,7 +275,7 @@ def pack(
 
 @app.command(name="list")
 def list_names(
-    what: Annotated[str, typer.Argument(help="workloads, nemeses, flaws, failpoints, worlds or models")],
+    what: Annotated[str, typer.Argument(help="workloads, nemeses, flaws, failpoints, worlds, models or consistency")],
     verbose: Annotated[bool, typer.Option("-v", help="Also the settings of workloads and nemeses.")] = False,
     debug: Debug = False,
 ) -> int:

@@ -63,6 +63,25 @@ def models() -> tuple[tuple[str, ...], Rows]:
     return ("model", "what it means", "settings (-o)"), rows
 
 
+def consistency() -> tuple[tuple[str, ...], Rows]:
+    from checkers.isolation import judge_isolation
+    from checkers.transactions import lattice
+
+    aliases: dict[str, list[str]] = {}
+    for alias, name in lattice.ALIASES.items():
+        aliases.setdefault(name, []).append(alias)
+    rows: Rows = [
+        (name, ", ".join([canonical] * (canonical != name) + aliases.get(name, [])), "list-append, rw-register")
+        for name, (canonical, _, _) in lattice.MODELS.items()
+    ]
+    names = judge_isolation.ALIASES.items()
+    rows += [
+        (level, ", ".join(alias for alias, name in names if name == level), "isolation")
+        for level in judge_isolation.LEVELS[1:]
+    ]
+    return ("consistency model", "also called", "with"), rows
+
+
 LISTS: dict[str, Callable[[], tuple[tuple[str, ...], Rows]]] = {
     "workloads": workloads,
     "nemeses": nemeses,
@@ -70,6 +89,7 @@ LISTS: dict[str, Callable[[], tuple[tuple[str, ...], Rows]]] = {
     "failpoints": failpoints,
     "worlds": worlds,
     "models": models,
+    "consistency": consistency,
 }
 
 

@@ -7,13 +7,17 @@ import os
 import shutil
 import time
 import traceback
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from checkers.engines.api import Engine, any_succeeded
+from checkers.engines.flows import BatchFlow, run_batches
 from checkers.engines.local import LocalEngine
 from checkers.engines.session import SparkOptions, worker_fault
 from checkers.engines.spark import SparkEngine
@@ -21,8 +25,8 @@ from checkers.explain.conclude import readable
 from checkers.importers.detect import open_source
 from checkers.models import MODELS, ModelInfo
 from checkers.options import CheckOptions
-from checkers.source import Source
-from checkers.verdict import NOTHING_SUCCEEDED, Undecided, Verdict
+from checkers.source import Source, top_level
+from checkers.verdict import NO_READS, NO_TIMES, NOTHING_SUCCEEDED, Undecided, Verdict
 from harness.errors import UserError
 from harness.history.address import Place
 
@@ -41,6 +45,24 @@ def check(
     return check_run(path, (model,), engine=engine, format=format, options=options)[model]
 
 
+def check_each(
+    path: Place | str,
+    model: str,
+    consistencies: Sequence[str | None],
+    *,
+    engine: str = "auto",
+    format: str = "auto",
+    options: CheckOptions | None = None,
+) -> list[Verdict]:
+    """Judge one history by one model and each of several consistency models (None: the model's own), reading and
+    validating it once; see `check`."""
+    options = options or CheckOptions()
+    with _opened((model,), path, engine, format, options) as (source, chosen):
+        if len(consistencies) > 1:
+            return judge_source_by_each(source, model, chosen, options, consistencies)
+        return [judge_source(source, model, chosen, replace(options, consistency=name)) for name in consistencies]
+
+
 def check_run(
     path: Place | str,
     models: Sequence[str],
@@ -50,15 +72,24 @@ def check_run(
     options: CheckOptions | None = None,
 ) -> dict[str, Verdict]:
     """Judge one history by several models, reading and validating it once; see `check`."""
+    options = options or CheckOptions()
+    with _opened(models, path, engine, format, options) as (source, chosen):
+        return {model: judge_source(source, model, chosen, options) for model in models}
+
+
+@contextmanager
+def _opened(
+    models: Sequence[str], path: Place | str, engine: str, format: str, options: CheckOptions
+) -> Iterator[tuple[Source, Engine]]:
+    """A history that is whole, and the engine that judges it; raises UserError if a model is none."""
     for model in models:
         if model not in MODELS:
             raise UserError(f"There is no model {model!r}; the models are {', '.join(MODELS)}.")
     source = open_source(path, format, verify=False)
-    options = options or CheckOptions()
     chosen = choose_engine(engine, source, options.spark, options.cores)
     try:
         chosen.verify(source)
-        return {model: judge_source(source, model, chosen, options) for model in models}
+        yield source, chosen
     finally:
         chosen.close()
 
@@ -87,7 +118,7 @@ def judge_source_by_each(
         except Exception:  # noqa: BLE001 - judged one by one, each that the checker dies of is its own unknown
             return _one_by_one(source, model, engine, options, consistencies)
         seconds = (time.perf_counter() - begin) / len(verdicts)
-        return [_finished(verdict, source, engine, options, seconds) for verdict in verdicts]
+        return [_finished(verdict, MODELS[model], source, engine, options, seconds) for verdict in verdicts]
     return _one_by_one(source, model, engine, options, consistencies)
 
 
@@ -101,6 +132,8 @@ def _judged(model: ModelInfo, source: Source, engine: Engine, options: CheckOpti
     begin = time.perf_counter()
     engine.skipped.clear()
     try:
+        if not model.timeless and not source.real_time:
+            raise Undecided(NO_TIMES)
         verdict = _of_what_was_judged(model.judge(engine.located(source), engine, _explaining(options)), engine)
     except UserError:
         raise
@@ -111,7 +144,7 @@ def _judged(model: ModelInfo, source: Source, engine: Engine, options: CheckOpti
         if fault := worker_fault(error):
             raise fault from error
         verdict = _crashed(model, engine, error, options)
-    return _finished(verdict, source, engine, options, time.perf_counter() - begin)
+    return _finished(verdict, model, source, engine, options, time.perf_counter() - begin)
 
 
 def _explaining(options: CheckOptions) -> CheckOptions:
@@ -133,22 +166,51 @@ def _undecided(verdict: Verdict, reason: str) -> Verdict:
     return msgspec.structs.replace(verdict, valid="unknown", strongest=None, reason=reason)
 
 
-def _finished(verdict: Verdict, source: Source, engine: Engine, options: CheckOptions, seconds: float) -> Verdict:
-    """The verdict as it is told: `valid` takes a whole history in which something happened."""
+def _finished(
+    verdict: Verdict, model: ModelInfo, source: Source, engine: Engine, options: CheckOptions, seconds: float
+) -> Verdict:
+    """The verdict as it is told: `valid` takes a whole history in which something was compared."""
     if options.explain < 1:
         verdict = msgspec.structs.replace(verdict, anomalies={})
-    if verdict.valid is True and (reason := says_nothing(source, engine)):
+    if verdict.valid is True and (reason := says_nothing(source, engine, model.observers)):
         verdict = _undecided(verdict, reason)
     note = source.cut_short or source.note
     details = verdict.details if note is None else verdict.details | {"note": note}
     return msgspec.structs.replace(readable(verdict, source), seconds=seconds, details=details)
 
 
-def says_nothing(source: Source, engine: Engine) -> str | None:
+def says_nothing(source: Source, engine: Engine, observers: tuple[str, ...]) -> str | None:
     """Why a history that nothing refutes is not valid all the same, or None."""
     if source.cut_short is not None:
         return source.cut_short
-    return None if any_succeeded(source, engine) else NOTHING_SUCCEEDED
+    if not any_succeeded(source, engine):
+        return NOTHING_SUCCEEDED
+    return None if not observers or any_did(source, engine, observers) else NO_READS
+
+
+_DONE: Final = ("process", "type", "mops.list.element.f")
+"""The columns that `Did` reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Did:
+    """Picklable: whether in a batch a client's operation succeeded that had one of some micro-operations."""
+
+    names: tuple[str, ...]
+
+    def __call__(self, batch: pa.RecordBatch) -> bool:
+        client = pc.greater_equal(batch.column("process"), 0)
+        done = pc.and_(client, pc.equal(batch.column("type").cast(pa.string()), "ok"))
+        mops = pc.list_flatten(batch.column("mops").filter(done))
+        return not set(pc.unique(pc.struct_field(mops, "f")).to_pylist()).isdisjoint(self.names)
+
+
+def any_did(source: Source, engine: Engine, names: tuple[str, ...]) -> bool:
+    """Whether any operation succeeded that had one of some micro-operations. Mostly the first operations say so."""
+    did, first = Did(names), next(source.batches(_DONE), None)
+    if first is None:
+        return False
+    return did(first.select(top_level(_DONE))) or run_batches(engine, source, BatchFlow(_DONE, did, any))
 
 
 def _crashed(model: ModelInfo, engine: Engine, error: Exception, options: CheckOptions) -> Verdict:

@@ -25,7 +25,7 @@ ROLE_COLORS: Final = {"stuck": STUCK_COLOR, "before": BEFORE_COLOR}
 ORDERS: Final = ("realtime", "process", "so", "session")
 """Kinds of steps that are orders of time."""
 
-NO_CLOCK: Final = "none"
+NO_CLOCKS: Final = ("none", "sessions")
 """`clock` of operations whose history states no times: they are drawn by the order of events."""
 
 
@@ -63,7 +63,7 @@ def timeline(
     `steps` are drawn as arrows. `details` of a stuck search (`checkers.verdict.Anomaly`) give operations their roles.
     """
     roles = roles_of(details or {})
-    by_index = any(op.get("clock") == NO_CLOCK or not isinstance(op.get("invoke_time"), int) for op in ops)
+    by_index = any(op.get("clock") in NO_CLOCKS or not isinstance(op.get("invoke_time"), int) for op in ops)
     begin_of = "invoke_index" if by_index else "invoke_time"
     timed = sorted((op for op in ops if isinstance(op.get(begin_of), int)), key=lambda op: (op[begin_of], str(op)))
     if not timed:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from checkers.findings import PRESENCE, Key
-from checkers.source import KEY_COLUMNS, NO_CLOCK, Source
+from checkers.source import KEY_COLUMNS, NO_CLOCK, SESSIONS_CLOCK, Source
 
 
 def key_in(mop: Mapping[str, Any]) -> Key:
@@ -37,7 +37,7 @@ class Speaker:
         the history states no times."""
         row = self.rows[index]
         time_ns = row[f"{edge}_time"]
-        if row["clock"] == NO_CLOCK or time_ns is None:
+        if row["clock"] in (NO_CLOCK, SESSIONS_CLOCK) or time_ns is None:
             return f"event {row[f'{edge}_index']}"
         if time_ns >= 10_000_000:
             return f"{time_ns / 1e9:.3f} s"

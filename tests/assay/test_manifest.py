@@ -16,7 +16,7 @@ HEADER = "file\tformat\tmodel\tvalid\tanomalies\tsource\n"
 
 def table(folder: Path, *lines: str, header: str = HEADER) -> Path:
     failed = VALID.replace(":ok", ":fail")
-    list(files(folder, good=VALID + READ.format(1), bad=INVALID, silent=UNKNOWN_SET, failed=failed))
+    list(files(folder, good=VALID, bad=INVALID, silent=UNKNOWN_SET, failed=failed))
     path = folder / "table.tsv"
     path.write_text(header + "".join(f"{line}\n" for line in lines))
     return path
