@@ -172,42 +172,50 @@ def _finished(
     """The verdict as it is told: `valid` takes a whole history in which something was compared."""
     if options.explain < 1:
         verdict = msgspec.structs.replace(verdict, anomalies={})
-    if verdict.valid is True and (reason := says_nothing(source, engine, model.observers)):
+    refused = (options.failed_cas or source.failed_cas) == "observed"
+    if verdict.valid is True and (reason := says_nothing(source, engine, Did(model.observers, refused))):
         verdict = _undecided(verdict, reason)
     note = source.cut_short or source.note
     details = verdict.details if note is None else verdict.details | {"note": note}
     return msgspec.structs.replace(readable(verdict, source), seconds=seconds, details=details)
 
 
-def says_nothing(source: Source, engine: Engine, observers: tuple[str, ...]) -> str | None:
+def says_nothing(source: Source, engine: Engine, compared: Did) -> str | None:
     """Why a history that nothing refutes is not valid all the same, or None."""
     if source.cut_short is not None:
         return source.cut_short
     if not any_succeeded(source, engine):
         return NOTHING_SUCCEEDED
-    return None if not observers or any_did(source, engine, observers) else NO_READS
+    return None if not compared.names or any_did(source, engine, compared) else NO_READS
 
 
-_DONE: Final = ("process", "type", "mops.list.element.f")
+_DONE: Final = ("process", "type", "error_class", "mops.list.element.f")
 """The columns that `Did` reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Did:
-    """Picklable: whether in a batch a client's operation succeeded that had one of some micro-operations."""
+    """Picklable: whether in a batch a client's operation succeeded that had one of some micro-operations; or whether a
+    compare-and-set was refused, if that says what it found."""
 
     names: tuple[str, ...]
+    refused_cas: bool
 
     def __call__(self, batch: pa.RecordBatch) -> bool:
+        return not self._done(batch, "ok").isdisjoint(self.names) or (
+            self.refused_cas and "cas" in self._done(batch.filter(pc.is_null(batch.column("error_class"))), "fail")
+        )
+
+    def _done(self, batch: pa.RecordBatch, type: str) -> set[str]:
         client = pc.greater_equal(batch.column("process"), 0)
-        done = pc.and_(client, pc.equal(batch.column("type").cast(pa.string()), "ok"))
+        done = pc.and_(client, pc.equal(batch.column("type").cast(pa.string()), type))
         mops = pc.list_flatten(batch.column("mops").filter(done))
-        return not set(pc.unique(pc.struct_field(mops, "f")).to_pylist()).isdisjoint(self.names)
+        return set(pc.unique(pc.struct_field(mops, "f")).to_pylist())
 
 
-def any_did(source: Source, engine: Engine, names: tuple[str, ...]) -> bool:
-    """Whether any operation succeeded that had one of some micro-operations. Mostly the first operations say so."""
-    did, first = Did(names), next(source.batches(_DONE), None)
+def any_did(source: Source, engine: Engine, did: Did) -> bool:
+    """What `did` says of all of a history. Mostly the first operations say so."""
+    first = next(source.batches(_DONE), None)
     if first is None:
         return False
     return did(first.select(top_level(_DONE))) or run_batches(engine, source, BatchFlow(_DONE, did, any))
