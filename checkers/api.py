@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from checkers.columns.projection import MISMATCH
 from checkers.engines.api import Engine, any_succeeded
 from checkers.engines.flows import BatchFlow, run_batches
 from checkers.engines.local import LocalEngine
@@ -202,11 +203,13 @@ class Did:
     refused_cas: bool
 
     def __call__(self, batch: pa.RecordBatch) -> bool:
-        return not self._done(batch, "ok").isdisjoint(self.names) or (
-            self.refused_cas and "cas" in self._done(batch.filter(pc.is_null(batch.column("error_class"))), "fail")
-        )
+        if not self._done(batch, "ok").isdisjoint(self.names):
+            return True
+        missed = pc.equal(batch.column("error_class").cast(pa.string()).fill_null(MISMATCH), MISMATCH)
+        return self.refused_cas and "cas" in self._done(batch.filter(missed), "fail")
 
     def _done(self, batch: pa.RecordBatch, type: str) -> set[str]:
+        """The micro-operations of clients that ended so."""
         client = pc.greater_equal(batch.column("process"), 0)
         done = pc.and_(client, pc.equal(batch.column("type").cast(pa.string()), type))
         mops = pc.list_flatten(batch.column("mops").filter(done))

@@ -193,7 +193,7 @@ class CounterFlow:
 
     def _whole_reads(
         self, rows: pa.Table, events: _CounterEvents, bounds: _Bounds, begins: Ints, ends: Ints
-    ) -> tuple[_Reads, dict[str, int], list[Finding]]:
+    ) -> tuple[_CounterReads, dict[str, int], list[Finding]]:
         """What is wrong with reads of which both events are here. Those of one read are at the same place among them in
         order of invocation, for reads that one operation begins and ends have the same bounds."""
         whole, invoke = column(rows, "whole"), column(rows, "invoke")
@@ -209,14 +209,16 @@ class CounterFlow:
                 row = int(begins[i])
                 numbers = (value[i], low[i], high[i])
                 kept.append(found_of(name, key_at(rows, row), int(invoke[row]), int(bounds.latest[row]), numbers))
-        reads = _Reads(begins, ends, ~(blame[BELOW] | blame[ABOVE]))
+        reads = _CounterReads(begins, ends, ~(blame[BELOW] | blame[ABOVE]))
         return reads, {name: int(flags.sum()) for name, flags in blame.items()}, kept
 
-    def _went_back(self, rows: pa.Table, events: _CounterEvents, bounds: _Bounds, reads: _Reads) -> list[Finding]:
+    def _went_back(
+        self, rows: pa.Table, events: _CounterEvents, bounds: _Bounds, reads: _CounterReads
+    ) -> list[Finding]:
         """Reads within their bounds that show less, or more, than an earlier one left them, in order."""
         begins, ends = reads.begins[reads.sound], reads.ends[reads.sound]
         of, value, moment = events.groups.of[begins], events.amount[begins], column(rows, "moment")
-        spans = _Spans(of, moment[begins], moment[ends])
+        spans = _ReadTimes(of, moment[begins], moment[ends])
         lower = _beyond(spans, value - bounds.done_fall[begins], value - bounds.begun_fall[ends])
         higher = _beyond(spans, bounds.done_rise[begins] - value, bounds.begun_rise[ends] - value)
         earlier = np.where(lower >= 0, lower, higher)
@@ -248,7 +250,7 @@ class _CounterEvents(NamedTuple):
     groups: Groups
 
 
-class _Reads(NamedTuple):
+class _CounterReads(NamedTuple):
     """Rows at which reads begin and end, and whether these are within their bounds."""
 
     begins: Ints
@@ -256,7 +258,7 @@ class _Reads(NamedTuple):
     sound: Any
 
 
-class _Spans(NamedTuple):
+class _ReadTimes(NamedTuple):
     """By read the counter, and the events at which it begins and ends; in order of counters and beginnings."""
 
     of: Ints
@@ -264,7 +266,7 @@ class _Spans(NamedTuple):
     end: Ints
 
 
-def _beyond(spans: _Spans, left: Any, found: Any) -> Ints:
+def _beyond(spans: _ReadTimes, left: Any, found: Any) -> Ints:
     """For each read the one that left the most of those of its counter that ended before it began, if that is more than
     what it `found`; else -1."""
     count = len(spans.of)

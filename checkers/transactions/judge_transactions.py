@@ -122,8 +122,8 @@ class _Inference:
 
 
 def _sources(model: str, options: CheckOptions, consistency: str, orders: int) -> int:
-    """Where version orders of registers come from (`register_accesses.ORDER_…` added up) if no more than so many orders
-    count besides dependencies: from settings, and from what the consistency model implies. Lists tell theirs.
+    """Where version orders of registers come from (`register_accesses.ORDER_…` added up), where `orders` orders count
+    besides dependencies: from settings, and from what the consistency model implies. Lists tell theirs.
 
     A read of what is older than what its session, or a transaction that had completed, left there is a cycle with one
     rw: a model that prohibits it implies the order. Real time holds that of sessions.
@@ -150,8 +150,8 @@ def _require_times(source: Source, options: CheckOptions) -> None:
 def _by_orders(
     find: Callable[[int, int, tuple[int, ...]], Found], sources: list[int], wanted: tuple[int, ...]
 ) -> Found:
-    """What is found by all orders, where `sources` has what orders versions if so many of them count. If something is,
-    what shows by fewer tells on which it rests."""
+    """Anomalies, each named by the fewest orders that it rests on; `sources[k]` says what orders versions if `k` orders
+    count besides dependencies."""
     own = len(sources) - 1
     found = find(sources[own], own, wanted)
     less = [orders for orders in range(own) if sources[orders] != sources[orders + 1]]
