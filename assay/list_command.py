@@ -64,7 +64,8 @@ def models() -> tuple[tuple[str, ...], Rows]:
 
 
 def consistency() -> tuple[tuple[str, ...], Rows]:
-    from checkers.isolation import judge_isolation
+    from checkers.isolation.isolation_levels import LEVELS
+    from checkers.isolation.judge_isolation import ALIASES
     from checkers.transactions import lattice
 
     aliases: dict[str, list[str]] = {}
@@ -74,11 +75,8 @@ def consistency() -> tuple[tuple[str, ...], Rows]:
         (name, ", ".join([canonical] * (canonical != name) + aliases.get(name, [])), "list-append, rw-register")
         for name, (canonical, _, _) in lattice.MODELS.items()
     ]
-    names = judge_isolation.ALIASES.items()
-    rows += [
-        (level, ", ".join(alias for alias, name in names if name == level), "isolation")
-        for level in judge_isolation.LEVELS[1:]
-    ]
+    for level in LEVELS[1:]:
+        rows.append((level, ", ".join(alias for alias, name in ALIASES.items() if name == level), "isolation"))
     return ("consistency model", "also called", "with"), rows
 
 

@@ -198,12 +198,16 @@ class BankKernel:
             for i in mine[bad][:8]
         ]
         expected = int(self._expected(reads)[read]) if self.total is None else self.total
-        facts = {"total": json_able(int(reads.total[read])), "expected": json_able(expected), "accounts": balances}
+        facts: dict[str, Any] = {
+            "total": json_able(int(reads.total[read])),
+            "expected": json_able(expected),
+            "accounts": balances,
+        }
         facts["more"] = int(bad.sum()) - len(balances)
         if name == "missing-account":
-            accounts: Mapping[int, str] = self.accounts or {}
-            shown = {accounts[account] for account in reads.account[mine].tolist() if account in accounts}
-            facts["missing"] = sorted(set(accounts.values()) - shown)
+            names: Mapping[int, str] = self.accounts or {}
+            shown = {names[account] for account in reads.account[mine].tolist() if account in names}
+            facts["missing"] = sorted(set(names.values()) - shown)
         index = int(reads.operations.invoke[reads.which[read]])
         return Finding(name, index, NO_KEY, (index,), facts)
 

@@ -15,6 +15,7 @@ from weak_store import random_history, source_of, with_strange_reads
 
 from checkers.api import judge_source, judge_source_by_each
 from checkers.engines.local import LocalEngine
+from checkers.exporters.edn import write_edn
 from checkers.importers.detect import open_source
 from checkers.isolation.isolation_levels import LEVELS
 from checkers.models import MODELS
@@ -134,6 +135,8 @@ def test_what_needs_times_says_so_in_a_sentence(tmp_path: Path) -> None:
     source = untimed(tmp_path, ["w(1,5,0,0)", "r(1,5,1,1)"])
     for model in ("register", "multi-register", "snapshot-reads", "queue", "rw-register"):
         assert judge_source(source, model, LocalEngine()).reason == NO_TIMES
+    write_edn(source, tmp_path / "copy.edn")
+    assert judge_source(open_source(tmp_path / "copy.edn"), "register", LocalEngine()).reason == NO_TIMES
     with pytest.raises(UserError, match="states no times, so -o linearizable-keys"):
         judge_source(source, "rw-register", LocalEngine(), CheckOptions(settings={"linearizable-keys": "true"}))
 
