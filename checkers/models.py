@@ -171,7 +171,12 @@ MODELS: Final[dict[str, ModelInfo]] = {
             "catalog.judge:judge_catalog",
             ("ddl-budget",),
         ),
-        ModelInfo("catalog-rows", "rows of tables beside a changing catalog are registers", "catalog.judge:judge_rows"),
+        ModelInfo(
+            "catalog-rows",
+            "rows of tables beside a changing catalog are registers",
+            "catalog.judge:judge_rows",
+            observers=("r", "cas", "erase"),
+        ),
         ModelInfo(
             "stats", "every kind of operation succeeded at least once", "jepsen.stats:judge_stats", timeless=True
         ),

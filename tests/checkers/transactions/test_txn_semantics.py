@@ -224,6 +224,23 @@ def test_sources_of_version_order(case):
     assert set(verdict.counts) == anomalies
 
 
+def test_sessions_and_real_time_order_versions_where_the_model_implies_it_and_rule_out_no_other():
+    own = [Txn(0, "ok", 0, 2, (("w", 1, 1),)), Txn(1, "ok", 1, 3, (("w", 1, 2),))]
+    sessions = [*own, Txn(0, "ok", 4, 6, (("r", 1, 2),)), Txn(1, "ok", 5, 7, (("r", 1, 1),))]
+    verdict = judge("rw-register", sessions, "strong-session-serializable")
+    assert verdict.counts == {"cyclic-versions-process": 1} and verdict.valid is False
+    assert verdict.rules_out == ("strong-session-snapshot-isolation",)
+    assert judge("rw-register", sessions).rules_out == verdict.rules_out
+    assert judge("rw-register", sessions, "strong-session-serializable", sequential_keys="false").valid is True
+    assert judge("rw-register", sessions, "serializable").valid is True
+    others = [*own, Txn(2, "ok", 4, 6, (("r", 1, 2),)), Txn(3, "ok", 8, 9, (("r", 1, 1),))]
+    late = judge("rw-register", [*others, Txn(4, "ok", 10, 11, (("r", 1, 2),))])
+    assert set(late.counts) == {"cyclic-versions-realtime"} and late.rules_out == ("strong-snapshot-isolation",)
+    granted = judge("rw-register", others[:2] + sessions[2:], "serializable", linearizable_keys="true")
+    assert set(granted.counts) == {"cyclic-versions"} and granted.rules_out == ("read-uncommitted",)
+    assert granted.details["settings"] == {"linearizable-keys": "true"}
+
+
 @pytest.mark.parametrize("model", JUDGES)
 def test_the_last_transaction_of_a_session_follows_the_others_whatever_became_of_it(model):
     """T0 then T2 in one session; T2's outcome is unknown, but T1 saw it, and did not see T0."""
