@@ -416,8 +416,9 @@ def judge_counter(source: Source, engine: Engine, options: CheckOptions) -> Verd
     flow = CounterFlow(initial, large, len(source.dictionary), options.explain)
     unite = partial(united, explain=options.explain)
     part = run_flow(engine, source, flow, unite).part
-    if leaves_cores_idle(engine, source, flow):
-        bounds = run_flow(engine, source, _by_ranges(engine, source, flow), unite).part
+    ranged = _by_ranges(engine, source, flow) if leaves_cores_idle(engine, source, flow) else flow
+    if ranged is not flow:  # whose bounds hold even where a counter was too large for one task
+        bounds = run_flow(engine, source, ranged, unite).part
         back = tuple(finding for finding in part.kept if finding.anomaly == BACK)
         counts = bounds.counts | {name: n for name, n in part.counts.items() if name == BACK}
         part = structs.replace(bounds, counts=counts, kept=(*bounds.kept, *back))

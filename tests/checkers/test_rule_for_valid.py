@@ -4,6 +4,7 @@ no rule covers. And a history that states no times is judged by the order of ses
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -41,7 +42,7 @@ def words(source: Source, model: str) -> dict[str | None, Validity]:
     return dict(zip(levels, (verdict.valid for verdict in found), strict=True))
 
 
-def opened(folder: Path, operations: tuple[str, ...], text: str = "{}") -> Source:
+def opened(folder: Path, operations: tuple[str, ...]) -> Source:
     """Operations, each `f value told`, one after the other."""
     lines = []
     for process, operation in enumerate(operations):
@@ -89,6 +90,15 @@ def test_nothing_is_valid_that_was_not_compared(tmp_path: Path, table: dict[str,
         if valid := [level for level, word in found.items() if word is True]:
             believed[model] = valid
     assert believed == {}
+
+
+@pytest.mark.parametrize("model", ["list-append", "rw-register"])
+def test_what_nobody_wrote_may_be_in_what_a_crash_cut_off(tmp_path: Path, model: str) -> None:
+    source = opened(tmp_path, UNWRITTEN[model])
+    whole = judge_source(source, model, LocalEngine())
+    assert whole.valid is False and whole.counts == {"garbage-read": 1}
+    cut = judge_source(replace(source, cut_short="The journal ended early."), model, LocalEngine())
+    assert (cut.valid, cut.counts, cut.anomalies) == ("unknown", {}, {}) and "ended early" in str(cut.reason)
 
 
 def plume(seed: int) -> list[str]:
