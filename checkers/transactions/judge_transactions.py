@@ -200,7 +200,6 @@ def verdict_of(model: str, source: Source, engine: Engine, consistency: str, fou
     """Invalid if an anomaly was found that the consistency model prohibits; unknown if it prohibits none, if nothing
     relates any two transactions, for then there is nothing to judge, and if reads found what nobody wrote, of which the
     model says nothing, or which may be in what a crash has cut off."""
-    garbage = found.counts.get(GARBAGE, 0)
     counts = {name: found.counts[name] for name in sorted(found.counts, key=_rank)}
     findings = [finding for finding in found.findings if finding.anomaly in counts]
     if source.cut_short is not None and counts.pop(GARBAGE, 0):
@@ -220,7 +219,7 @@ def verdict_of(model: str, source: Source, engine: Engine, consistency: str, fou
         )
     weakest, stronger = ruled_out(counts)
     details = {"consistency": consistency, **found.figures} | ({"allowed": allowed} if allowed else {})
-    if valid is True and garbage:
+    if valid is True and (garbage := counts.get(GARBAGE)):
         reads = "1 read" if garbage == 1 else f"{garbage} reads"
         valid, reason = "unknown", f"{reads} found what no transaction wrote, of which {consistency} says nothing."
     return Verdict(
