@@ -13,7 +13,7 @@ import msgspec
 from assay.check_command import EXIT_BAD_ARGUMENTS, EXIT_HARNESS
 from assay.progress import counting
 from assay.telling import Teller
-from checkers.api import Judged, check_each
+from checkers.api import Judged, judge_runs
 from checkers.options import CheckOptions
 from harness.errors import UserError
 from harness.history.rundir import RunDir, is_run, open_run
@@ -109,7 +109,7 @@ def judged_again(runs: Sequence[Path], engine: str, options: CheckOptions) -> It
             asked.append((run.resolve(), workload(read_record(open_run(run)).workload).checkers))
         except (UserError, OSError) as error:
             errors[run] = Judged(error=str(error))
-    found = check_each(asked, engine, options)
+    found = judge_runs(asked, engine, options)
     for run in runs:
         yield _row(run, errors[run] if run in errors else next(found))
 

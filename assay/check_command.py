@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from rich.console import Console
 from assay.evidence import write_evidence
 from assay.progress import working
 from assay.telling import Teller, anomaly_sentences
-from checkers.api import check, check_run, check_source, require_models_known
+from checkers.api import check_by_each, check_run, check_source, require_models_known
 from checkers.engines.session import SparkOptions, refuse_settings, setting_of
 from checkers.importers.whole_groups import open_what_is_whole
 from checkers.models import MODELS
@@ -39,12 +39,14 @@ CONSISTENCY_MODELS = ("list-append", "rw-register", "isolation")
 @dataclass(frozen=True, slots=True)
 class CheckRequest:
     """How the inputs are to be judged; `model` None means all that a run's workload, or a history itself, asks for.
-    With `what_is_whole` it is the tables of runs and saved histories that are judged, as far as they are whole."""
+    Each is judged by each of some consistency models (None: the model's own). With `what_is_whole` it is the tables of
+    runs and saved histories that are judged, as far as they are whole."""
 
     model: str | None
     format: str
     engine: str
     options: CheckOptions
+    consistencies: tuple[str | None, ...] = (None,)
     report: Path | None = None
     evidence: Path | None = None
     what_is_whole: bool = False
@@ -62,7 +64,7 @@ def check_and_report(paths: Sequence[Place | str], request: CheckRequest, json_o
     errors: list[UserError | HarnessError] = []
     for path in paths:
         try:
-            objects.append(judged(path, request))
+            objects += judged(path, request)
         except (UserError, HarnessError) as error:
             errors.append(error)
         except Exception as error:  # noqa: BLE001 - a bug of ours must not hide what was found in another input
@@ -144,20 +146,32 @@ def models_of(place: Place, purpose: Purpose) -> tuple[str, ...]:
     return models
 
 
-def judged(named: Place | str, request: CheckRequest) -> dict[str, Any]:
-    """The verdict on one input as the object that `--json` prints."""
+def judged(named: Place | str, request: CheckRequest) -> list[dict[str, Any]]:
+    """The verdicts on one input, by each consistency model, as the objects that `--json` prints."""
     place = place_of(named)
     if not exists(place):
         raise UserError(f"There is no file or run directory {place}.")
     with working(f"checking {place}"):
-        if request.what_is_whole and (found := judged_as_far_as_whole(place, request)) is not None:
-            return found
-        if request.model is not None:
-            verdict = check(place, request.model, engine=request.engine, format=request.format, options=request.options)
-            return whole_or_unknown(place, {"input": str(place), **as_object(verdict)})
-        if isinstance(place, Path) and is_run(place):
-            return judged_run(place, request)
-        return judged_by_its_own(place, request)
+        asked = request.consistencies
+        by_each = [replace(request, options=replace(request.options, consistency=name)) for name in asked]
+        found = _judged_by_each(place, request, by_each)
+    if len(asked) == 1:
+        return found
+    return [each | {"consistency": name} for each, name in zip(found, asked, strict=True)]
+
+
+def _judged_by_each(place: Place, request: CheckRequest, by_each: Sequence[CheckRequest]) -> list[dict[str, Any]]:
+    if request.what_is_whole:
+        whole = [judged_as_far_as_whole(place, each) for each in by_each]
+        if whole[0] is not None:
+            return [found for found in whole if found is not None]
+    if request.model is not None:
+        how: dict[str, Any] = {"engine": request.engine, "format": request.format, "options": request.options}
+        verdicts = check_by_each(place, request.model, request.consistencies, **how)
+        return [whole_or_unknown(place, {"input": str(place), **as_object(verdict)}) for verdict in verdicts]
+    if isinstance(place, Path) and is_run(place):
+        return [judged_run(place, each) for each in by_each]
+    return [judged_by_its_own(place, each) for each in by_each]
 
 
 def judged_by_its_own(place: Place, request: CheckRequest) -> dict[str, Any]:
@@ -285,7 +299,8 @@ def in_words(found: dict[str, Any]) -> Iterator[str]:
     """One verdict for people."""
     word = {True: "VALID", False: "INVALID"}.get(found["valid"], "UNKNOWN")
     figures = f"{found['ops']} operations, {found['seconds']:.2f} s, engine {found['engine']}"
-    yield f"{word}: {found['input']} by {found['model']} ({figures})"
+    level = f" at {found['consistency']}" if found.get("consistency") else ""
+    yield f"{word}: {found['input']} by {found['model']}{level} ({figures})"
     if found.get("reason"):
         yield f"  {found['reason']}"
         for remedy in advice("unknown", [f"{CANT_TELL}{found['reason']}"] if found["valid"] == "unknown" else ()):
@@ -364,6 +379,21 @@ def spark_options(engine: str, master: str | None, conf: Sequence[str], archive:
     return SparkOptions(master, settings, archive)
 
 
+def consistencies_of(texts: Sequence[str], model: str | None, manifest: bool) -> tuple[str | None, ...]:
+    """The consistency models that are named, separated by commas or one by one; raises UserError if the model has no
+    such choice, or the table of a manifest several."""
+    named = [name.strip() for text in texts for name in text.split(",") if name.strip()]
+    if texts and not named:
+        raise UserError("--consistency names no consistency model; `assay list consistency` has all.")
+    if named and model is not None and model not in CONSISTENCY_MODELS:
+        raise UserError(
+            f"--consistency goes with {', '.join(CONSISTENCY_MODELS)}; the model {model} has no such choice."
+        )
+    if manifest and len(named) > 1:
+        raise UserError("A table of --manifest takes one --consistency; its column of that name has more.")
+    return tuple(dict.fromkeys(named)) or (None,)
+
+
 def check_options(
     failed_cas: str,
     consistency: str | None,
@@ -375,10 +405,6 @@ def check_options(
     """The checkers' options; raises UserError for an unknown word, or a setting (KEY=VALUE) the model doesn't know."""
     if failed_cas not in FAILED_CAS:
         raise UserError(f"--failed-cas takes {', '.join(FAILED_CAS)}, not {failed_cas!r}.")
-    if consistency is not None and model is not None and model not in CONSISTENCY_MODELS:
-        raise UserError(
-            f"--consistency goes with {', '.join(CONSISTENCY_MODELS)}; the model {model} has no such choice."
-        )
     if failed_cas != "auto" and model is not None and model not in FAILED_CAS_MODELS:
         raise UserError(f"--failed-cas goes with {', '.join(FAILED_CAS_MODELS)}; to {model} a failed one says nothing.")
     meaning = None if failed_cas == "auto" else failed_cas

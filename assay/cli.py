@@ -174,7 +174,10 @@ def check(
     failed_cas: Annotated[
         str, typer.Option(help="What a failed compare-and-set says of the state: auto, observed or absent.")
     ] = "auto",
-    consistency: Annotated[str | None, typer.Option(help="The consistency model that must hold.")] = None,
+    consistency: Annotated[
+        list[str] | None,
+        typer.Option(help="What must hold (`assay list consistency`); several: by commas, or repeated."),
+    ] = None,
     report: Annotated[
         Path | None,
         typer.Option(help="Also write one HTML page on all inputs, anomalies drawn; a directory gets a check.html."),
@@ -215,27 +218,28 @@ def check(
     """Judge saved runs and histories."""
     state_debug(debug)
     leave_pandas_out()
-    from assay.check_command import CheckRequest, check_and_report, check_options, one_kind_of_input, spark_options
+    from assay import check_command as command
     from assay.evidence import require_evidence
 
-    one_kind_of_input(paths or [], manifest, model, format, report)
+    command.one_kind_of_input(paths or [], manifest, model, format, report)
     require_evidence(evidence, len(paths or []), manifest is not None, model)
-    spark = spark_options(engine, spark_master, spark_conf or [], spark_archive)
+    spark = command.spark_options(engine, spark_master, spark_conf or [], spark_archive)
     if again:
         from assay.again import check_again, refuse_beside
 
         whole, form, cas = what_is_whole, format != "auto", failed_cas != "auto"
         refuse_beside({"--model": model, "--manifest": manifest, "--report": report, "-o": setting})
         refuse_beside({"--consistency": consistency, "--format": form, "--failed-cas": cas, "--what-is-whole": whole})
-        return check_again(paths or [], engine, check_options("auto", None, debug, spark=spark), json_output)
-    options = check_options(failed_cas, consistency, debug, model, setting or [], spark)
+        return check_again(paths or [], engine, command.check_options("auto", None, debug, spark=spark), json_output)
+    asked = command.consistencies_of(consistency or [], model, manifest is not None)
+    options = command.check_options(failed_cas, asked[0], debug, model, setting or [], spark)
     options = replace(options, time_limit_s=time_limit, memory_mib=memory_limit)
     if manifest is not None:
         from assay.manifest import ManifestRequest, check_manifest
 
         return check_manifest(ManifestRequest(manifest, engine, options), json_output)
-    request = CheckRequest(model, format, engine, options, report, evidence, what_is_whole)
-    return check_and_report(paths or [], request, json_output=json_output)
+    request = command.CheckRequest(model, format, engine, options, asked, report, evidence, what_is_whole)
+    return command.check_and_report(paths or [], request, json_output=json_output)
 
 
 @app.command()
@@ -317,7 +321,7 @@ def pack(
 
 @app.command(name="list")
 def list_names(
-    what: Annotated[str, typer.Argument(help="workloads, nemeses, flaws, failpoints, worlds or models")],
+    what: Annotated[str, typer.Argument(help="workloads, nemeses, flaws, failpoints, worlds, models or consistency")],
     verbose: Annotated[bool, typer.Option("-v", help="Also the settings of workloads and nemeses.")] = False,
     debug: Debug = False,
 ) -> int:

@@ -63,6 +63,23 @@ def models() -> tuple[tuple[str, ...], Rows]:
     return ("model", "what it means", "settings (-o)"), rows
 
 
+def consistency() -> tuple[tuple[str, ...], Rows]:
+    from checkers.isolation.isolation_levels import LEVELS
+    from checkers.isolation.judge_isolation import ALIASES
+    from checkers.transactions import lattice
+
+    aliases: dict[str, list[str]] = {}
+    for alias, name in lattice.ALIASES.items():
+        aliases.setdefault(name, []).append(alias)
+    rows: Rows = [
+        (name, ", ".join([canonical] * (canonical != name) + aliases.get(name, [])), "list-append, rw-register")
+        for name, (canonical, _, _) in lattice.MODELS.items()
+    ]
+    for level in LEVELS[1:]:
+        rows.append((level, ", ".join(alias for alias, name in ALIASES.items() if name == level), "isolation"))
+    return ("consistency model", "also called", "with"), rows
+
+
 LISTS: dict[str, Callable[[], tuple[tuple[str, ...], Rows]]] = {
     "workloads": workloads,
     "nemeses": nemeses,
@@ -70,6 +87,7 @@ LISTS: dict[str, Callable[[], tuple[tuple[str, ...], Rows]]] = {
     "failpoints": failpoints,
     "worlds": worlds,
     "models": models,
+    "consistency": consistency,
 }
 
 

@@ -8,14 +8,18 @@ import shutil
 import time
 import traceback
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from checkers.columns.projection import MISMATCH
 from checkers.engines.api import Engine, any_succeeded
+from checkers.engines.flows import BatchFlow, run_batches
 from checkers.engines.local import LocalEngine
 from checkers.engines.session import SparkOptions, worker_fault
 from checkers.engines.spark import SparkEngine, mapped
@@ -23,8 +27,8 @@ from checkers.explain.conclude import doubted_times, readable
 from checkers.importers.detect import open_source
 from checkers.models import MODELS, ModelInfo
 from checkers.options import CheckOptions
-from checkers.source import Source
-from checkers.verdict import NOTHING_SUCCEEDED, Undecided, Verdict, as_object
+from checkers.source import Source, top_level
+from checkers.verdict import NO_READS, NO_TIMES, NOTHING_SUCCEEDED, Undecided, Verdict, as_object
 from harness.errors import HarnessError, UserError
 from harness.history.address import Place
 
@@ -52,8 +56,28 @@ def check_run(
     options: CheckOptions | None = None,
 ) -> dict[str, Verdict]:
     """Judge one history by several models, reading and validating it once; see `check`."""
+    options = options or CheckOptions()
     require_models_known(models)
     return check_source(open_source(path, format, verify=False), models, engine=engine, options=options)
+
+
+def check_by_each(
+    path: Place | str,
+    model: str,
+    consistencies: Sequence[str | None],
+    *,
+    engine: str = "auto",
+    format: str = "auto",
+    options: CheckOptions | None = None,
+) -> list[Verdict]:
+    """Judge one history by one model and each of several consistency models (None: the model's own), reading and
+    validating it once; see `check`."""
+    options = options or CheckOptions()
+    require_models_known((model,))
+    with _verified(open_source(path, format, verify=False), engine, options) as (source, chosen):
+        if len(consistencies) > 1:
+            return judge_source_by_each(source, model, chosen, options, consistencies)
+        return [judge_source(source, model, chosen, replace(options, consistency=name)) for name in consistencies]
 
 
 def require_models_known(models: Sequence[str]) -> None:
@@ -68,10 +92,17 @@ def check_source(
 ) -> dict[str, Verdict]:
     """Judge an opened history, in which nobody may have looked yet, by several models; see `check`."""
     options = options or CheckOptions()
+    with _verified(source, engine, options) as (whole, chosen):
+        return {model: judge_source(whole, model, chosen, options) for model in models}
+
+
+@contextmanager
+def _verified(source: Source, engine: str, options: CheckOptions) -> Iterator[tuple[Source, Engine]]:
+    """A history that is whole, and the engine that judges it."""
     chosen = choose_engine(engine, source, options.spark, options.cores)
     try:
         chosen.verify(source)
-        return {model: judge_source(source, model, chosen, options) for model in models}
+        yield source, chosen
     finally:
         chosen.close()
 
@@ -113,7 +144,7 @@ class RunsJudge:
         return Judged({name: as_object(verdict) for name, verdict in verdicts.items()})
 
 
-def check_each(runs: Runs, engine: str, options: CheckOptions) -> Iterator[Judged]:
+def judge_runs(runs: Runs, engine: str, options: CheckOptions) -> Iterator[Judged]:
     """Judge many runs, each by its models, in order: a task each on Spark where a master is named, else one after the
     other by this process. Raises UserError for an unknown engine, or a Spark that refuses."""
     if engine not in ENGINES:
@@ -161,7 +192,7 @@ def judge_source_by_each(
         except Exception:  # noqa: BLE001 - judged one by one, each that the checker dies of is its own unknown
             return _one_by_one(source, model, engine, options, consistencies)
         seconds = (time.perf_counter() - begin) / len(verdicts)
-        return [_finished(verdict, source, engine, options, seconds) for verdict in verdicts]
+        return [_finished(verdict, MODELS[model], source, engine, options, seconds) for verdict in verdicts]
     return _one_by_one(source, model, engine, options, consistencies)
 
 
@@ -175,6 +206,8 @@ def _judged(model: ModelInfo, source: Source, engine: Engine, options: CheckOpti
     begin = time.perf_counter()
     engine.skipped.clear()
     try:
+        if not model.timeless and not source.real_time:
+            raise Undecided(NO_TIMES)
         verdict = _of_what_was_judged(model.judge(engine.located(source), engine, _explaining(options)), engine)
     except UserError:
         raise
@@ -185,7 +218,7 @@ def _judged(model: ModelInfo, source: Source, engine: Engine, options: CheckOpti
         if fault := worker_fault(error):
             raise fault from error
         verdict = _crashed(model, engine, error, options)
-    return _finished(verdict, source, engine, options, time.perf_counter() - begin)
+    return _finished(verdict, model, source, engine, options, time.perf_counter() - begin)
 
 
 def _explaining(options: CheckOptions) -> CheckOptions:
@@ -207,13 +240,16 @@ def _undecided(verdict: Verdict, reason: str) -> Verdict:
     return msgspec.structs.replace(verdict, valid="unknown", strongest=None, reason=reason)
 
 
-def _finished(verdict: Verdict, source: Source, engine: Engine, options: CheckOptions, seconds: float) -> Verdict:
-    """The verdict as it is told: `valid` takes a whole history in which something happened."""
+def _finished(
+    verdict: Verdict, model: ModelInfo, source: Source, engine: Engine, options: CheckOptions, seconds: float
+) -> Verdict:
+    """The verdict as it is told: `valid` takes a whole history in which something was compared."""
     if source.cut_short is not None:
         verdict = _of_a_beginning(verdict, source.cut_short)
     if options.explain < 1:
         verdict = msgspec.structs.replace(verdict, anomalies={})
-    if verdict.valid is True and (reason := says_nothing(source, engine)):
+    refused = (options.failed_cas or source.failed_cas) == "observed"
+    if verdict.valid is True and (reason := says_nothing(source, engine, Did(model.observers, refused))):
         verdict = _undecided(verdict, reason)
     note = source.cut_short or source.note or doubted_times(verdict)
     details = verdict.details if note is None else verdict.details | {"note": note}
@@ -233,11 +269,47 @@ def _of_a_beginning(verdict: Verdict, cut_short: str) -> Verdict:
     return verdict if kept else _undecided(verdict, cut_short)
 
 
-def says_nothing(source: Source, engine: Engine) -> str | None:
+def says_nothing(source: Source, engine: Engine, compared: Did) -> str | None:
     """Why a history that nothing refutes is not valid all the same, or None."""
     if source.cut_short is not None:
         return source.cut_short
-    return None if any_succeeded(source, engine) else NOTHING_SUCCEEDED
+    if not any_succeeded(source, engine):
+        return NOTHING_SUCCEEDED
+    return None if not compared.names or any_did(source, engine, compared) else NO_READS
+
+
+_DONE: Final = ("process", "type", "error_class", "mops.list.element.f")
+"""The columns that `Did` reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Did:
+    """Picklable: whether in a batch a client's operation succeeded that had one of some micro-operations; or whether a
+    compare-and-set was refused, if that says what it found."""
+
+    names: tuple[str, ...]
+    refused_cas: bool
+
+    def __call__(self, batch: pa.RecordBatch) -> bool:
+        if not self._done(batch, "ok").isdisjoint(self.names):
+            return True
+        missed = pc.equal(batch.column("error_class").cast(pa.string()).fill_null(MISMATCH), MISMATCH)
+        return self.refused_cas and "cas" in self._done(batch.filter(missed), "fail")
+
+    def _done(self, batch: pa.RecordBatch, type: str) -> set[str]:
+        """The micro-operations of clients that ended so."""
+        client = pc.greater_equal(batch.column("process"), 0)
+        done = pc.and_(client, pc.equal(batch.column("type").cast(pa.string()), type))
+        mops = pc.list_flatten(batch.column("mops").filter(done))
+        return set(pc.unique(pc.struct_field(mops, "f")).to_pylist())
+
+
+def any_did(source: Source, engine: Engine, did: Did) -> bool:
+    """What `did` says of all of a history. Mostly the first operations say so."""
+    first = next(source.batches(_DONE), None)
+    if first is None:
+        return False
+    return did(first.select(top_level(_DONE))) or run_batches(engine, source, BatchFlow(_DONE, did, any))
 
 
 def _crashed(model: ModelInfo, engine: Engine, error: Exception, options: CheckOptions) -> Verdict:

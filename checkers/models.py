@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 class ModelInfo:
     """A way to judge a history: its name, what it says in a line, the function that does it (`module:function`, in this
     package), and which `CheckOptions.settings` it knows. A `shared` function judges by several models and gets the name
-    of the one. Anomalies `at_the_end` are of what was never seen: of a history that was cut short they refute nothing.
+    of the one. `observers` are the micro-operations of which one has to have succeeded, where only they show whether
+    a promise was kept. A `timeless` model asks for no real time, or says itself what it does without. Anomalies
+    `at_the_end` are of what was never seen: of a history that was cut short they refute nothing.
     """
 
     name: str
@@ -30,6 +32,8 @@ class ModelInfo:
     settings: tuple[str, ...] = ()
     shared: bool = False
     at_the_end: tuple[str, ...] = ()
+    observers: tuple[str, ...] = ()
+    timeless: bool = False
 
     @property
     def judge(self) -> Judge:
@@ -39,10 +43,10 @@ class ModelInfo:
         return partial(function, self.name) if self.shared else function
 
 
-def _several(function: str, *settings: str, **summaries: str) -> tuple[ModelInfo, ...]:
+def _several(function: str, *settings: str, observers: tuple[str, ...] = (), **summaries: str) -> tuple[ModelInfo, ...]:
     """Models that one function judges; a dash in a name is an underscore here."""
     return tuple(
-        ModelInfo(name.replace("_", "-"), summary, function, settings, shared=True)
+        ModelInfo(name.replace("_", "-"), summary, function, settings, shared=True, observers=observers)
         for name, summary in summaries.items()
     )
 
@@ -53,17 +57,23 @@ MODELS: Final[dict[str, ModelInfo]] = {
         *_several(
             "linearizability.registers.refute_registers:judge_register",
             "initial",
+            observers=("r", "cas"),
             register="linearizable reads, writes and cas of cells",
             cas_register="the same by Knossos's name",
         ),
         *_several(
             "linearizability.objects.refute_objects:judge_objects",
             "initial",
+            observers=("r", "read", "cas"),
             multi_register="operations on several registers are atomic and linearizable",
         ),
         *_several(
             "linearizability.objects.refute_objects:judge_objects",
             mutex="a lock is never acquired while held, nor released while free",
+        ),
+        *_several(
+            "linearizability.objects.refute_objects:judge_objects",
+            observers=("r", "read", "remove", "dequeue"),
             lin_set="linearizable adds, removes and reads of all members of sets",
             lin_queue="linearizable queues that may return any element",
             fifo_queue="linearizable queues, first in, first out",
@@ -73,18 +83,24 @@ MODELS: Final[dict[str, ModelInfo]] = {
             "list-append",
             "Elle's transactions of reads and appends to lists",
             "transactions.judge_transactions:judge_list_append",
+            observers=("r",),
+            timeless=True,
         ),
         ModelInfo(
             "rw-register",
             "Elle's transactions of reads and writes",
             "transactions.judge_transactions:judge_rw_register",
             ("linearizable-keys", "sequential-keys", "wfr-keys", "initial"),
+            observers=("r",),
+            timeless=True,
         ),
         ModelInfo(
             "isolation",
             "read committed, read atomic, causal: plain transactions",
             "isolation.judge_isolation:judge_isolation",
             ("initial",),
+            observers=("r",),
+            timeless=True,
         ),
         *_several(
             "sessions.judge_sessions:judge_guarantees",
@@ -99,6 +115,7 @@ MODELS: Final[dict[str, ModelInfo]] = {
             "every read of all accounts shows the same total",
             "jepsen.bank:judge_bank",
             ("total", "accounts", "negative-balances"),
+            timeless=True,
         ),
         ModelInfo(
             "set",
@@ -138,10 +155,17 @@ MODELS: Final[dict[str, ModelInfo]] = {
             "no two reads see writes in opposite orders",
             "jepsen.long_fork:judge_long_fork",
             ("group-size",),
+            timeless=True,
         ),
-        ModelInfo("unique-ids", "no id is given out twice", "jepsen.unique_ids:judge_unique_ids"),
+        ModelInfo("unique-ids", "no id is given out twice", "jepsen.unique_ids:judge_unique_ids", timeless=True),
         ModelInfo("convergence", "final reads of all nodes agree", "jepsen.convergence:judge_convergence"),
-        ModelInfo("logs", "no panic in the logs of a run's nodes", "jepsen.logs:judge_logs", ("pattern", "files")),
+        ModelInfo(
+            "logs",
+            "no panic in the logs of a run's nodes",
+            "jepsen.logs:judge_logs",
+            ("pattern", "files"),
+            timeless=True,
+        ),
         ModelInfo(
             "write-atomicity",
             "a partition write is seen whole or not at all in one page",
@@ -166,7 +190,14 @@ MODELS: Final[dict[str, ModelInfo]] = {
             "catalog.judge:judge_catalog",
             ("ddl-budget",),
         ),
-        ModelInfo("catalog-rows", "rows of tables beside a changing catalog are registers", "catalog.judge:judge_rows"),
-        ModelInfo("stats", "every kind of operation succeeded at least once", "jepsen.stats:judge_stats"),
+        ModelInfo(
+            "catalog-rows",
+            "rows of tables beside a changing catalog are registers",
+            "catalog.judge:judge_rows",
+            observers=("r", "cas", "erase"),
+        ),
+        ModelInfo(
+            "stats", "every kind of operation succeeded at least once", "jepsen.stats:judge_stats", timeless=True
+        ),
     )
 }

@@ -28,7 +28,10 @@ Located: TypeAlias = Callable[[Any, list[str]], list[pa.Table]]
 KEY_COLUMNS: Final = ADDRESS_COLUMNS
 
 NO_CLOCK: Final = "none"
-"""`clock` of operations whose history states no times."""
+"""`clock` of operations whose history states no times, but the order of their events."""
+
+SESSIONS_CLOCK: Final = "sessions"
+"""`clock` of operations of whose order a history states no more than what each session did after what."""
 
 AGAINST_ORDER: Final = "contradicts the order of events"
 """`clock` of operations that are evidence, and whose times say another order than their events."""
@@ -78,6 +81,13 @@ class Source:
     holder: Any = None
     located: Located | None = None
     initial: int | None = None
+
+    @property
+    def real_time(self) -> bool:
+        """Whether the order of events is one in real time. Where it is not, operations of several sessions stand in any
+        order, and only the order within each session means something."""
+        first = next(self.batches(["clock"]), None)
+        return first is None or not first.num_rows or first.column("clock")[0].as_py() != SESSIONS_CLOCK
 
     @property
     def interned(self) -> Interned:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -14,6 +14,10 @@ NOTHING_SUCCEEDED = "No operation succeeded, so there was nothing to judge."
 
 NO_READS = "No read succeeded, so there was nothing to judge."
 """The reason of an unknown verdict where only reads show whether a promise was kept, and none did."""
+
+
+NO_TIMES: Final = "The history states no times, so nothing is known of real time, which is asked about."
+"""The reason of an unknown verdict where real time is asked about and only the order within sessions is known."""
 
 
 def reads_of_several(reads: int) -> str | None:
@@ -45,8 +49,9 @@ class Undecided(Exception):
 
 
 def in_two_words(verdict: Verdict) -> str:
-    """The verdict as other tools say it, which have no word for a history in which nothing happened: `true`."""
-    return "true" if verdict.reason == NOTHING_SUCCEEDED else str(verdict.valid).lower()
+    """The verdict as other tools say it, which have no word for a history in which nothing happened, or of which
+    nothing was read: `true`."""
+    return "true" if verdict.reason in (NOTHING_SUCCEEDED, NO_READS) else str(verdict.valid).lower()
 
 
 class Anomaly(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from checkers.source import AGAINST_ORDER, NO_CLOCK
+from checkers.source import AGAINST_ORDER, NO_CLOCK, SESSIONS_CLOCK
 from harness.verdict.faults import Fault
 from results.graph import KIND_COLORS, OTHER_COLOR
 from results.markup import Markup, tag
@@ -25,6 +25,9 @@ ROLE_WORDS: Final = {"stuck": "can't go next", "before": "has taken effect", "op
 ROLE_COLORS: Final = {"stuck": STUCK_COLOR, "before": BEFORE_COLOR}
 ORDERS: Final = ("realtime", "process", "so", "session")
 """Kinds of steps that are orders of time."""
+
+UNTIMED: Final = (NO_CLOCK, SESSIONS_CLOCK, AGAINST_ORDER)
+"""`clock` of operations that are drawn by the order of events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +64,7 @@ def timeline(
     `steps` are drawn as arrows. `details` of a stuck search (`checkers.verdict.Anomaly`) give operations their roles.
     """
     roles = roles_of(details or {})
-    by_index = any(
-        op.get("clock") in (NO_CLOCK, AGAINST_ORDER) or not isinstance(op.get("invoke_time"), int) for op in ops
-    )
+    by_index = any(op.get("clock") in UNTIMED or not isinstance(op.get("invoke_time"), int) for op in ops)
     begin_of = "invoke_index" if by_index else "invoke_time"
     timed = sorted((op for op in ops if isinstance(op.get(begin_of), int)), key=lambda op: (op[begin_of], str(op)))
     if not timed:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from checkers.findings import PRESENCE, Key
-from checkers.source import AGAINST_ORDER, KEY_COLUMNS, NO_CLOCK, Source, in_seconds
+from checkers.source import AGAINST_ORDER, KEY_COLUMNS, NO_CLOCK, SESSIONS_CLOCK, Source, in_seconds
 from harness.errors import shortened
 
 
@@ -38,7 +38,7 @@ class Speaker:
         the history states no times, or such as contradict the order of events."""
         row = self.rows[index]
         time_ns = row[f"{edge}_time"]
-        if row["clock"] in (NO_CLOCK, AGAINST_ORDER) or time_ns is None:
+        if row["clock"] in (NO_CLOCK, SESSIONS_CLOCK, AGAINST_ORDER) or time_ns is None:
             return f"event {row[f'{edge}_index']}"
         return in_seconds(time_ns)
 

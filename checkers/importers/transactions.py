@@ -17,13 +17,13 @@ import pyarrow as pa
 from checkers.columns.batches import decoded, history_batch, mops_array
 from checkers.compiled import kernel
 from checkers.importers.blocks import BYTE_ORDER_MARK, Data
-from checkers.source import NO_CLOCK, Source
+from checkers.source import SESSIONS_CLOCK, Source
 from harness.errors import UserError
 from harness.history.columns import FOREIGN_BASE
 
 Ints = npt.NDArray[np.int64]
 
-NOTE: Final = "The format states no times: transactions are taken in the order of the file, which only sessions fix."
+NOTE: Final = "The format states no times: nothing is known of the order of transactions but that of each session."
 
 
 class Transactions(NamedTuple):
@@ -77,7 +77,7 @@ def transactions_source(path: Path, format: str, read: Transactions) -> Source:
         "session": pa.array(read.session),
         "f": decoded(np.zeros(count, np.int8), ("txn",)),
         "mops": mops_array(np.concatenate(([0], np.cumsum(read.sizes))), fields),
-        "clock": decoded(np.zeros(count, np.int8), (NO_CLOCK,)),
+        "clock": decoded(np.zeros(count, np.int8), (SESSIONS_CLOCK,)),
     }
     table = pa.Table.from_batches([history_batch(count, known)])
     return Source(path, format, count, table=table, note=NOTE)

@@ -26,6 +26,7 @@ EXPANDED: Final = 12
 """To judge a transaction of three reads and writes takes 600 bytes, to shuffle it 62 (`bench task_memory`)."""
 
 ALIASES: Final = {"causal-consistency": "causal", "cc": "causal", "ra": "read-atomic", "rc": "read-committed"}
+"""What people write; capitals don't matter."""
 
 OTHER_NAMES: Final = {
     "ThinAirRead": "garbage read",
@@ -63,9 +64,12 @@ def judge_isolation(source: Source, engine: Engine, options: CheckOptions) -> Ve
 
 
 def _asked(consistency: str | None) -> str:
-    asked = ALIASES.get(consistency or "causal", consistency or "causal")
+    name = (consistency or "causal").lower()
+    asked = ALIASES.get(name, name)
     if asked not in LEVELS:
-        raise UserError(f"The model isolation knows the levels {', '.join(LEVELS)}, not {consistency!r}.")
+        others = ", ".join(f"{alias} ({level})" for alias, level in ALIASES.items())
+        known = f"{', '.join(LEVELS)}, also called {others}"
+        raise UserError(f"The model isolation knows the levels {known}, not {consistency!r}.")
     return asked
 
 

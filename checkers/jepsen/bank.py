@@ -2,7 +2,8 @@
 
 A read is a map of accounts to balances. The total is a setting, else what most reads show (the first of these on a
 tie); accounts are checked if they are a setting; negative balances are anomalies unless allowed. As in Jepsen a read
-counts once, under the first that applies of unexpected-key, nil-balance, wrong-total, negative-value. A read that shows
+counts once, under the first that applies of unexpected-key, nil-balance, wrong-total, negative-value; where accounts
+are set, a read that lacks one of them is a missing-account. A read that shows
 no account has the total 0, but does not say what the total is. Where reads are on independent keys, each key is a bank
 of its own.
 """
@@ -28,8 +29,9 @@ from checkers.jepsen.cells import exact, is_foreign, json_able, large_integers, 
 from checkers.options import CheckOptions, bool_setting, int_setting, names_setting
 from checkers.source import Source
 from checkers.verdict import Verdict
+from harness.history.columns import FOREIGN_BASE
 
-CLASSES: Final = ("unexpected-key", "nil-balance", "wrong-total", "negative-value")
+CLASSES: Final = ("unexpected-key", "nil-balance", "wrong-total", "negative-value", "missing-account")
 
 _FS: Final = ("read", "r")
 _MOST_TOTALS: Final = 256
@@ -122,7 +124,7 @@ class BankKernel:
     read: _Reader
     total: int | None
     totals: Mapping[int, int]
-    accounts: frozenset[int] | None
+    accounts: Mapping[int, str] | None
     negative_allowed: bool
     explain: int
 
@@ -152,6 +154,8 @@ class BankKernel:
         """The class of what is wrong with each read, or the number of classes."""
         count = len(reads.which)
         blame = np.full(count, len(CLASSES))
+        if self.accounts is not None:
+            blame[self._named(reads) < len(set(self.accounts.values()))] = 4
         if not self.negative_allowed:
             blame[_any(reads.of, (reads.balance < 0).astype(np.bool_), count)] = 3
         blame[(reads.total != self._expected(reads)).astype(np.bool_)] = 2
@@ -160,6 +164,17 @@ class BankKernel:
             unknown = ~np.isin(reads.account, list(self.accounts))
             blame[_any(reads.of, unknown, count)] = 0
         return blame
+
+    def _named(self, reads: _BankReads) -> Ints:
+        """How many of the accounts that are set each read shows."""
+        accounts: Mapping[int, str] = self.accounts or {}
+        names = {name: number for number, name in enumerate(sorted(set(accounts.values())))}
+        ids = np.array(sorted(accounts), np.int64)
+        number = np.array([names[accounts[id]] for id in ids.tolist()], np.int64)
+        known = np.isin(reads.account, ids)
+        place = np.searchsorted(ids, reads.account[known])
+        shown = np.unique(reads.of[known] * len(names) + number[place]) // max(1, len(names))
+        return np.bincount(shown, minlength=len(reads.which))
 
     def _expected(self, reads: _BankReads) -> Any:
         """The total that each read should show."""
@@ -176,14 +191,23 @@ class BankKernel:
             "nil-balance": reads.mops.nil[mine],
             "wrong-total": np.zeros(len(mine), np.bool_),
             "negative-value": (reads.balance[mine] < 0).astype(np.bool_),
+            "missing-account": np.zeros(len(mine), np.bool_),
         }[name]
         balances = [
             (int(reads.account[i]), None if reads.mops.nil[i] else json_able(int(reads.balance[i])))
             for i in mine[bad][:8]
         ]
         expected = int(self._expected(reads)[read]) if self.total is None else self.total
-        facts = {"total": json_able(int(reads.total[read])), "expected": json_able(expected), "accounts": balances}
+        facts: dict[str, Any] = {
+            "total": json_able(int(reads.total[read])),
+            "expected": json_able(expected),
+            "accounts": balances,
+        }
         facts["more"] = int(bad.sum()) - len(balances)
+        if name == "missing-account":
+            names: Mapping[int, str] = self.accounts or {}
+            shown = {names[account] for account in reads.account[mine].tolist() if account in names}
+            facts["missing"] = sorted(set(names.values()) - shown)
         index = int(reads.operations.invoke[reads.which[read]])
         return Finding(name, index, NO_KEY, (index,), facts)
 
@@ -198,13 +222,18 @@ def _any(of: Ints, flags: Any, count: int) -> Any:
     return found
 
 
-def _account_ids(source: Source, names: tuple[str, ...]) -> frozenset[int] | None:
-    """The accounts as the history numbers them."""
+def _account_ids(source: Source, names: tuple[str, ...]) -> dict[int, str] | None:
+    """The names of accounts by the ids that the history may have for them: some for each."""
     if not names:
         return None
-    shown = {text: -(2**62) - 1 - place for place, text in enumerate(source.dictionary)}
-    numbers = {int(name) for name in names if name.removeprefix("-").isdecimal()}
-    return frozenset(numbers | {shown[name] for name in names if name in shown})
+    shown = {text: FOREIGN_BASE - 1 - place for place, text in enumerate(source.dictionary)}
+    nowhere = len(source.dictionary)
+    ids: dict[int, str] = {}
+    for place, name in enumerate(names):
+        if name.removeprefix("-").isdecimal():
+            ids[int(name)] = name
+        ids.setdefault(shown.get(name, FOREIGN_BASE - 1 - nowhere - place), name)
+    return ids
 
 
 def _together(tallies: list[dict[int, Totals]]) -> dict[int, Totals]:
@@ -296,7 +325,15 @@ def _unexpected(speaker: Speaker, finding: Finding) -> str:
     return f"{first}: it is none of the accounts that the bank was set up with."
 
 
+def _missing(speaker: Speaker, finding: Finding) -> str:
+    accounts = finding.facts["missing"]
+    names = listed(accounts[:8], len(accounts[8:]))
+    first = who(speaker, finding.ops[0], f"read the accounts without {names}")
+    return f"{first}: every read is of all the accounts that the bank was set up with."
+
+
 _SENTENCES: Final = {
+    "missing-account": _missing,
     "unexpected-key": _unexpected,
     "nil-balance": _nil,
     "wrong-total": _wrong_total,

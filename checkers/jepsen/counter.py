@@ -2,12 +2,15 @@
 
 A read may show any sum of all adds acknowledged before it began, and of any of those that began before it ended and
 were not: open, indeterminate, or acknowledged meanwhile. Failed adds do not count. With increments only, these bounds
-are Jepsen's; decrements widen the lower one as increments widen the upper. A counter that nobody read is valid, as in
-Jepsen.
+are Jepsen's; decrements widen the lower one as increments widen the upper.
+
+Of two reads that follow each other the later shows no less than the earlier, but for decrements that can lie between:
+those that had begun when the later ended, without those acknowledged when the earlier began. Nor does it show more, but
+for such increments. Where a read is within its bounds and breaks this, it `went-back`.
 
 Each bound is a running sum up to one moment. So a long history of few counters is judged by ranges of time, each by a
 task that is told what came before. Where a read begins in one range and ends in another, each judges its half, and the
-two meet when answers are put together (`united`).
+two meet when answers are put together (`united`). Reads that follow each other are compared counter by counter.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+from msgspec import structs
 
 from checkers.columns.batches import (
     COLUMNS,
@@ -42,10 +46,11 @@ from checkers.findings import Finding, Findings, Key, earliest, merged
 from checkers.jepsen.cells import exact, is_foreign, json_able, large_integers, read_cells, summable
 from checkers.options import CheckOptions, int_setting
 from checkers.source import Source
-from checkers.verdict import Verdict
+from checkers.verdict import NO_READS, Verdict
 
 BELOW: Final = "below-bounds"
 ABOVE: Final = "above-bounds"
+BACK: Final = "went-back"
 
 _ROWS_PER_RANGE: Final = 1 << 20
 """Operations in a range of time, which has two events of each."""
@@ -125,7 +130,10 @@ class CounterFlow:
         bounds = self._bounds(rows, events)
         kind, outcome = events.kind, column(rows, "outcome")
         begins, ends = np.flatnonzero(kind == BEGINS), np.flatnonzero(kind == ENDS)
-        counts, kept = self._whole_reads(rows, events, bounds, begins, ends)
+        reads, counts, kept = self._whole_reads(rows, events, bounds, begins, ends)
+        if self.width == NEVER:
+            back = self._went_back(rows, events, bounds, reads)
+            counts, kept = counts | {BACK: len(back)}, kept + back[: self.explain]
         figures = {"reads": len(begins), "adds": int((kind == BEGUN).sum()), "nil_reads": int((kind == NIL_READ).sum())}
         figures["indeterminate_adds"] = int(((kind == BEGUN) & (outcome == INFO)).sum())
         ops = sum(figures[name] for name in ("reads", "adds", "nil_reads"))
@@ -185,7 +193,7 @@ class CounterFlow:
 
     def _whole_reads(
         self, rows: pa.Table, events: _CounterEvents, bounds: _Bounds, begins: Ints, ends: Ints
-    ) -> tuple[dict[str, int], list[Finding]]:
+    ) -> tuple[_CounterReads, dict[str, int], list[Finding]]:
         """What is wrong with reads of which both events are here. Those of one read are at the same place among them in
         order of invocation, for reads that one operation begins and ends have the same bounds."""
         whole, invoke = column(rows, "whole"), column(rows, "invoke")
@@ -201,7 +209,25 @@ class CounterFlow:
                 row = int(begins[i])
                 numbers = (value[i], low[i], high[i])
                 kept.append(found_of(name, key_at(rows, row), int(invoke[row]), int(bounds.latest[row]), numbers))
-        return {name: int(flags.sum()) for name, flags in blame.items()}, kept
+        reads = _CounterReads(begins, ends, ~(blame[BELOW] | blame[ABOVE]))
+        return reads, {name: int(flags.sum()) for name, flags in blame.items()}, kept
+
+    def _went_back(
+        self, rows: pa.Table, events: _CounterEvents, bounds: _Bounds, reads: _CounterReads
+    ) -> list[Finding]:
+        """Reads within their bounds that show less, or more, than an earlier one left them, in order."""
+        begins, ends = reads.begins[reads.sound], reads.ends[reads.sound]
+        of, value, moment = events.groups.of[begins], events.amount[begins], column(rows, "moment")
+        spans = _ReadTimes(of, moment[begins], moment[ends])
+        lower = _beyond(spans, value - bounds.done_fall[begins], value - bounds.begun_fall[ends])
+        higher = _beyond(spans, bounds.done_rise[begins] - value, bounds.begun_rise[ends] - value)
+        earlier = np.where(lower >= 0, lower, higher)
+        invoke, found = column(rows, "invoke")[begins], []
+        for i in np.flatnonzero(earlier >= 0).tolist():
+            facts = {name: json_able(int(value[place])) for name, place in (("value", i), ("earlier", earlier[i]))}
+            ops = (int(invoke[i]), int(invoke[earlier[i]]))
+            found.append(Finding(BACK, ops[0], key_at(rows, int(begins[i])), ops, facts))
+        return sorted(found, key=lambda finding: finding.order)
 
     def _half(self, rows: pa.Table, events: _CounterEvents, bounds: _Bounds, row: int) -> Half:
         key, invoke, value = key_at(rows, row), column(rows, "invoke")[row].item(), int(events.amount[row])
@@ -222,6 +248,43 @@ class _CounterEvents(NamedTuple):
     kind: Any
     amount: Any
     groups: Groups
+
+
+class _CounterReads(NamedTuple):
+    """Rows at which reads begin and end, and whether these are within their bounds."""
+
+    begins: Ints
+    ends: Ints
+    sound: Any
+
+
+class _ReadTimes(NamedTuple):
+    """By read the counter, and the events at which it begins and ends; in order of counters and beginnings."""
+
+    of: Ints
+    begin: Ints
+    end: Ints
+
+
+def _beyond(spans: _ReadTimes, left: Any, found: Any) -> Ints:
+    """For each read the one that left the most of those of its counter that ended before it began, if that is more than
+    what it `found`; else -1."""
+    count = len(spans.of)
+    by_end = np.lexsort((spans.end, spans.of))
+    of, best, shift = spans.of[by_end], np.arange(count), 1
+    # best[i] is the place, in order of ends, of the most that was left by those of the counter among the last `shift`
+    # up to i; twice as many each turn.
+    while shift < count:
+        other = best[:-shift]
+        more = (of[:-shift] == of[shift:]) & (left[by_end[other]] > left[by_end[best[shift:]]]).astype(np.bool_)
+        best[shift:] = np.where(more, other, best[shift:])
+        shift *= 2
+    ranks = np.unique(np.concatenate((spans.end, spans.begin)), return_inverse=True)[1]
+    ended, begun = np.split(ranks + np.tile(spans.of, 2) * (2 * count + 1), [count])
+    last = np.searchsorted(ended[by_end], begun) - 1
+    some = (last >= 0) & (of[np.maximum(last, 0)] == spans.of)
+    earlier = by_end[best[np.maximum(last, 0)]] if count else last
+    return np.where(some & (left[earlier] > found).astype(np.bool_), earlier, -1)
 
 
 class _Bounds(NamedTuple):
@@ -351,13 +414,20 @@ def judge_counter(source: Source, engine: Engine, options: CheckOptions) -> Verd
     large = large_integers(source)
     initial = int_setting(options, "initial") or 0
     flow = CounterFlow(initial, large, len(source.dictionary), options.explain)
-    if leaves_cores_idle(engine, source, flow):
-        flow = _by_ranges(engine, source, flow)
-    part = run_flow(engine, source, flow, partial(united, explain=options.explain)).part
+    unite = partial(united, explain=options.explain)
+    part = run_flow(engine, source, flow, unite).part
+    ranged = _by_ranges(engine, source, flow) if leaves_cores_idle(engine, source, flow) else flow
+    if ranged is not flow:  # whose bounds hold even where a counter was too large for one task
+        bounds = run_flow(engine, source, ranged, unite).part
+        back = tuple(finding for finding in part.kept if finding.anomaly == BACK)
+        counts = bounds.counts | {name: n for name, n in part.counts.items() if name == BACK}
+        part = structs.replace(bounds, counts=counts, kept=(*bounds.kept, *back))
     doubts: tuple[str, ...] = ()
     nil_reads = part.figures.get("nil_reads", 0)
     if nil_reads:
         doubts = (f"{nil_reads} reads returned nil, which is no state of a counter.",)
+    elif not part.figures.get("reads"):
+        doubts = (NO_READS,)
     return conclude("counter", source, engine, part, _SENTENCES, doubts)
 
 
@@ -390,4 +460,11 @@ def _above(speaker: Speaker, finding: Finding) -> str:
     return f"{first}, but all that can have been added by then makes at most {facts['high']} (at least {facts['low']})."
 
 
-_SENTENCES: Final = {BELOW: _below, ABOVE: _above}
+def _back(speaker: Speaker, finding: Finding) -> str:
+    facts, (later, earlier) = finding.facts, finding.ops
+    first = who(speaker, later, f"read {facts['value']} from {thing(speaker, 'counter', finding.key)}")
+    second = f"after {whose(speaker, earlier, 'read')} had shown {facts['earlier']}"
+    return f"{first}, {second}: no change that can have taken effect between explains that."
+
+
+_SENTENCES: Final = {BELOW: _below, ABOVE: _above, BACK: _back}

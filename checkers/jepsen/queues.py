@@ -3,28 +3,29 @@
 Elements are counted per queue and value. `lost`: acknowledged enqueues beyond the dequeues; `unexpected`: dequeues of
 what nobody tried to enqueue; `duplicated`: dequeues beyond the attempts to enqueue; `premature`: dequeues that ended
 before the enqueue that they need had begun; `recovered` (no anomaly): dequeues of what was not acknowledged. A drain
-counts as dequeues of its elements, and what only a dequeue of unknown outcome can have taken is lost. In a `queue` an
-enqueue that failed is no attempt. `total-queue` is Jepsen's: there it is one, and only lost and unexpected elements are
-anomalies.
+counts as dequeues of its elements. Each dequeue of unknown outcome may have taken an element, so as many are not lost.
+In a `queue` an enqueue that failed is no attempt, and an element is lost only if the queue was seen to be empty after
+its enqueue: by a drain, or by a dequeue that found nothing. `total-queue` is Jepsen's: there a failed enqueue is one,
+only lost and unexpected elements are anomalies, and the queue counts as empty at the end.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
-from checkers.columns.batches import column, first_flagged, group_starts, key_at
-from checkers.columns.codes import FAIL, INFO, OK, UNSUPPORTED, Ints
+from checkers.columns.batches import COLUMNS, OBJECT, column, first_flagged, group_starts, groups_of, key_at
+from checkers.columns.codes import FAIL, INFO, NEVER, OK, UNSUPPORTED, Ints
 from checkers.engines.api import Engine
-from checkers.engines.flows import findings_of
+from checkers.engines.flows import BatchFlow, findings_of, run_batches
 from checkers.explain.conclude import conclude, thing, who, whose
 from checkers.explain.speaker import Speaker, opening
-from checkers.findings import Finding, Findings, earliest
-from checkers.jepsen.cells import CellFlow, by_value
+from checkers.findings import Finding, Findings, Key, earliest
+from checkers.jepsen.cells import CellFlow, by_value, read_cells
 from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.verdict import Verdict
@@ -42,6 +43,52 @@ _FATAL: Final = {"queue": frozenset(CLASSES), "total-queue": frozenset(("lost", 
 _PROBLEM: Final = "this is neither an enqueue or dequeue of one element nor a drain of several"
 
 
+class _Emptied(NamedTuple):
+    """When a queue was last seen to be empty (the invocation of what saw it, -1: never), and how many dequeues of
+    unknown outcome it has."""
+
+    at: int = -1
+    crashed: int = 0
+
+    def with_more(self, other: _Emptied) -> _Emptied:
+        """What two parts of a history say together."""
+        return _Emptied(max(self.at, other.at), self.crashed + other.crashed)
+
+
+_Queues: TypeAlias = dict[Key, _Emptied]
+
+
+def _emptied_in(batch: pa.RecordBatch) -> _Queues:
+    """What a batch of the history says of queues that were seen to be empty, or that crashed dequeues may have used."""
+    rows = read_cells(batch, _KINDS, frozenset({DRAIN}))
+    kind, outcome = column(rows, "kind"), column(rows, "outcome")
+    crashed = (kind == DEQUEUE) & (outcome == INFO)
+    empty = (outcome == OK) & ((kind == _DRAINED) | ((kind == DEQUEUE) & (column(rows, "nil") == 1)))
+    chosen = np.flatnonzero(crashed | empty)
+    chosen = chosen[np.lexsort([column(rows, name)[chosen] for name in OBJECT])]
+    if not len(chosen):
+        return {}
+    starts = group_starts([column(rows, name)[chosen] for name in OBJECT])
+    at = np.maximum.reduceat(np.where(empty, column(rows, "invoke"), -1)[chosen], starts).tolist()
+    count = np.add.reduceat(crashed[chosen].astype(np.int64), starts).tolist()
+    keys = [key_at(rows, row) for row in chosen[starts].tolist()]
+    return {key: _Emptied(*found) for key, *found in zip(keys, at, count, strict=True)}
+
+
+def _all_emptied(parts: list[_Queues]) -> _Queues:
+    found: _Queues = {}
+    for part in parts:
+        for key, more in part.items():
+            found[key] = found.get(key, _Emptied()).with_more(more)
+    return found
+
+
+_EMPTIED: Final = BatchFlow(COLUMNS, _emptied_in, _all_emptied)
+
+_LOST_OF: Final = "lost:"
+"""Figures of this name and a queue's address count what was lost of a queue with crashed dequeues."""
+
+
 def _prepared(rows: pa.RecordBatch, failed_try: bool) -> pa.RecordBatch:
     """What counts of a queue's rows; a failed enqueue is an attempt if `failed_try`."""
     kind, outcome = column(rows, "kind").copy(), column(rows, "outcome")
@@ -57,19 +104,26 @@ def _prepared(rows: pa.RecordBatch, failed_try: bool) -> pa.RecordBatch:
     return rows.set_column(place, rows.schema.field(place), pa.array(kind)).filter(pa.array(kept))
 
 
-def _judge_elements(rows: pa.Table, explain: int) -> Findings:
-    """What went wrong with each element of each queue."""
+def _judge_elements(rows: pa.Table, explain: int, queues: _Queues, unless_seen: int) -> Findings:
+    """What went wrong with each element of each queue. Queues of which nothing is known count as empty at
+    `unless_seen`."""
     kind, outcome = column(rows, "kind"), column(rows, "outcome")
     starts, groups = by_value(rows)
+    objects = groups_of([column(rows, name) for name in OBJECT])
+    keys = [key_at(rows, row) for row in objects.starts.tolist()]
+    about = np.array([queues.get(key, _Emptied(unless_seen)) for key in keys])[objects.of]
+    empty, crashed = about[:, 0], about[starts, 1]
 
     def count(flags: Any) -> Ints:
         return np.add.reduceat(flags.astype(np.int64), starts)
 
     attempts, acked = count(kind == ENQUEUE), count((kind == ENQUEUE) & (outcome == OK))
     dequeued = count(kind == DEQUEUE)
+    gone = count((kind == ENQUEUE) & (outcome == OK) & (column(rows, "complete") < empty))
+    lost = np.maximum(gone - dequeued, 0)
     excess = np.maximum(dequeued - attempts, 0)
     instances = {
-        "lost": np.maximum(acked - dequeued, 0),
+        "lost": lost,
         "unexpected": np.where(attempts == 0, dequeued, 0),
         "duplicated": np.where(attempts > 0, excess, 0),
         "premature": np.where(attempts > 0, _deepest(rows, groups, len(starts)) - excess, 0),
@@ -77,15 +131,21 @@ def _judge_elements(rows: pa.Table, explain: int) -> Findings:
     kept: list[Finding] = []
     for name, counts in instances.items():
         kept += _shown(name, counts, rows, starts, explain)
+    none = _Emptied()
+    kept = [replace(each, facts=each.facts | {"crashed": queues.get(each.key, none).crashed}) for each in kept]
     figures = {
         "attempts": int(attempts.sum()),
         "acknowledged": int(acked.sum()),
         "dequeued": int(dequeued.sum()),
         "ok": int(np.minimum(dequeued, attempts).sum()),
         "recovered": int(np.maximum(np.minimum(dequeued, attempts) - acked, 0).sum()),
+        "left": int((np.maximum(acked - dequeued, 0) - lost).sum()),
         "unknown_dequeues": int((kind == _UNKNOWN_DEQUEUE).sum()),
         "unknown_drains": int((kind == _DRAINED).sum()),
     }
+    for i in np.flatnonzero((lost > 0) & (crashed > 0)).tolist():
+        name = _lost_of(keys[objects.of[starts[i]]])
+        figures[name] = figures.get(name, 0) + int(lost[i])
     totals = {name: int(counts.sum()) for name, counts in instances.items()}
     return Findings(rows.num_rows, counts=totals, kept=earliest(kept, explain), figures=figures)
 
@@ -139,12 +199,23 @@ def _shown(name: str, counts: Ints, rows: pa.Table, starts: Ints, explain: int) 
 def judge_queue(model: str, source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     """All that is enqueued comes out, nothing else does, and (but for `total-queue`) nothing twice or too early."""
     # A drain of unknown outcome, wherever it is, excuses what is lost elsewhere.
-    prepare = partial(_prepared, failed_try=model == "total-queue")
-    flow = CellFlow(_KINDS, _PROBLEM, _judge_elements, options.explain, frozenset({DRAIN}), prepare)
-    part = findings_of(engine, source, flow, options.explain, whole=True)
-    figures = dict(part.figures)
+    queues = run_batches(engine, source, _EMPTIED)
+    if model == "total-queue":
+        queues = {key: queue._replace(at=NEVER) for key, queue in queues.items()}
+    part = _found(model, source, engine, options, queues)
+    excused = {
+        key: n for key, queue in queues.items() if 0 < (n := part.figures.get(_lost_of(key), 0)) <= queue.crashed
+    }
+    if excused:
+        others = {key: queue._replace(at=-1) if key in excused else queue for key, queue in queues.items()}
+        part = _found(model, source, engine, options, others)
+    figures = {name: figure for name, figure in part.figures.items() if not name.startswith(_LOST_OF)}
     figures |= {name: part.counts.get(name, 0) for name in CLASSES}
     fatal, doubts = _FATAL[model], []
+    if taken := sum(excused.values()):
+        doubts.append(f"Dequeues of unknown outcome may have taken what never came out ({taken} in all).")
+    if model == "queue" and (left := figures.get("left", 0) - taken):
+        doubts.append(f"Nobody saw the queue empty after what never came out was put in ({left} in all).")
     if part.figures.get("unknown_drains") and part.counts.get("lost"):
         fatal = fatal - {"lost"}
         doubts.append(f"A drain of unknown outcome may hold the {part.counts['lost']} elements that never came out.")
@@ -156,6 +227,19 @@ def judge_queue(model: str, source: Source, engine: Engine, options: CheckOption
     return conclude(model, source, engine, judged, _SENTENCES, doubts)
 
 
+def _found(model: str, source: Source, engine: Engine, options: CheckOptions, queues: _Queues) -> Findings:
+    """What is wrong, given what is known of queues."""
+    total = model == "total-queue"
+    prepare = partial(_prepared, failed_try=total)
+    judge = partial(_judge_elements, queues=queues, unless_seen=NEVER if total else -1)
+    flow = CellFlow(_KINDS, _PROBLEM, judge, options.explain, frozenset({DRAIN}), prepare)
+    return findings_of(engine, source, flow, options.explain, whole=True)
+
+
+def _lost_of(key: Key) -> str:
+    return f"{_LOST_OF}{key}"
+
+
 def _element(speaker: Speaker, finding: Finding) -> str:
     return f"element {speaker.source.shown(finding.facts['element'])}"
 
@@ -165,8 +249,13 @@ def _lost(speaker: Speaker, finding: Finding) -> str:
     first = f"{_element(speaker, finding)} of {thing(speaker, 'queue', finding.key)} was lost"
     first = f"{opening(first)}: {whose(speaker, finding.ops[0], 'enqueue')} succeeded"
     if facts["enqueues"] == 1:
-        return f"{first}, but no dequeue or drain ever returned it."
-    return f"{first}, one of {facts['enqueues']}, but only {facts['dequeues']} came out."
+        return f"{first}, but no dequeue or drain ever returned it{_crashes(facts['crashed'])}."
+    return f"{first}, one of {facts['enqueues']}, but only {facts['dequeues']} came out{_crashes(facts['crashed'])}."
+
+
+def _crashes(crashed: int) -> str:
+    """What is said of dequeues of unknown outcome, if there are any."""
+    return f", and the queue misses more elements than its {crashed} dequeues of unknown outcome" if crashed else ""
 
 
 def _unexpected(speaker: Speaker, finding: Finding) -> str:

@@ -1,7 +1,7 @@
 """The model `set`: elements are added, and the last successful read says which survived (`jepsen.checker/set`).
 
-Per object: `lost` elements were acknowledged but are not in the final read, `unexpected` ones are in it though nobody
-tried to add them; `recovered` ones are in it though their add was not acknowledged, which is no anomaly.
+Per object: `lost` elements were acknowledged before the final read began but are not in it, `unexpected` ones are in it
+though nobody tried to add them; `recovered` ones are in it though their add was not acknowledged, which is no anomaly.
 """
 
 from __future__ import annotations
@@ -246,14 +246,16 @@ def _judge_objects(table: pa.Table, starts: Ints, finals: _Finals, explain: int)
     groups = group_starts([objects[rows], value[rows]]) if len(rows) else rows
     adds, item = kind[rows] == ADD, kind[rows] == ITEM
     attempted, seen = _counted(adds, groups) > 0, _counted(item, groups) > 0
-    acked = _counted(adds & (outcome[rows] == OK), groups) > 0
-    flags = {"lost": acked & ~seen, "unexpected": seen & ~attempted}
+    acks = adds & (outcome[rows] == OK)
+    before = acks & (complete[rows] < final_invoke[objects[rows]])
+    acked, due = _counted(acks, groups) > 0, _counted(before, groups) > 0
+    flags = {"lost": due & ~seen, "unexpected": seen & ~attempted}
     heads = rows[groups]
     kept: list[Finding] = []
     for name, flag in flags.items():
         found = np.flatnonzero(flag)
         if name == "lost":
-            place = np.where(adds & (outcome[rows] == OK), invoke[rows], np.iinfo(np.int64).max)
+            place = np.where(before, invoke[rows], np.iinfo(np.int64).max)
             shows = np.minimum.reduceat(place, groups)[found] if len(groups) else found
         else:
             shows = invoke[heads[found]]
@@ -267,6 +269,7 @@ def _judge_objects(table: pa.Table, starts: Ints, finals: _Finals, explain: int)
         "unread": int(unread.sum()),
         "attempts": int(attempted.sum()),
         "acknowledged": int(acked.sum()),
+        "added_too_late": int((acked & ~due & ~seen).sum()),
         "read": int((seen & attempted).sum()),
         "recovered": int((seen & attempted & ~acked).sum()),
     }
@@ -299,8 +302,8 @@ def judge_set(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     elif unread:
         several = part.figures["objects"] > 1
         doubts = (f"{unread} sets were never read." if several else "The set was never read.",)
-    elif not part.figures["acknowledged"] and not part.figures["read"]:
-        doubts = ("No add succeeded and no element was read, so nothing was compared.",)
+    elif part.figures["acknowledged"] == part.figures["added_too_late"] and not part.figures["read"]:
+        doubts = ("No add succeeded before the final read, which shows no element, so nothing was compared.",)
     return conclude("set", source, engine, part, _SENTENCES, doubts)
 
 

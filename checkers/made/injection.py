@@ -243,14 +243,14 @@ _REGISTER: Final[Mapping[str, tuple[InjectedTxn, ...]]] = {
     "internal": _overlapping("w:x:1 r:x:2", "w:x:2"),
     "future-read": _overlapping("r:x:1 w:x:1"),
     "lost-update": _overlapping("w:x:1", "r:x:1 w:x:2", "r:x:1 w:x:3"),
-    "cyclic-versions": _successive("w:x:1", "w:x:2", "r:x:1", "r:x:2", "r:x:1"),
+    "cyclic-versions-realtime": _successive("w:x:1", "w:x:2", "r:x:1", "r:x:2", "r:x:1"),
 }
 
 INJECTED: Final[Mapping[str, Mapping[str, tuple[InjectedTxn, ...]]]] = {
     "list-append": _APPEND,
     "rw-register": _REGISTER,
 }
-"""By model and anomaly; more may show too. `cyclic-versions` and realtime forms need real time or linearizable keys."""
+"""By model and anomaly; more may show too. Realtime forms need real time, or settings that say so."""
 
 _FS: Final = {"a": "append", "w": "w", "r": "r"}
 

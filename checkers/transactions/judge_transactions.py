@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
 
-import msgspec
+from msgspec.structs import replace as replaced
 
 from checkers.engines.api import Engine
 from checkers.engines.local import LocalEngine
 from checkers.engines.spark import SparkEngine
+from checkers.findings import Finding
 from checkers.options import CheckOptions, initial_setting
 from checkers.source import Source
+from checkers.transactions.graph.cycle_anomalies import BASES, ORDERS
 from checkers.transactions.inference.register_accesses import ORDER_REALTIME, ORDER_SESSIONS, ORDER_WFR
 from checkers.transactions.lattice import (
     DEFAULT_CONSISTENCY,
+    MODELS,
     friendly_name,
-    implied_models,
+    implied_anomalies,
     impossible_models,
     needs_realtime,
     needs_sessions,
@@ -29,7 +32,7 @@ from checkers.transactions.polygraph.levels import Question
 from checkers.transactions.stages.transactions_on_spark import infer_on_spark
 from checkers.transactions.transaction_findings import Decided, Found, Inferred, infer_in_process
 from checkers.transactions.transaction_sentences import explain_all
-from checkers.verdict import Validity, Verdict
+from checkers.verdict import NO_TIMES, Validity, Verdict
 from harness.errors import UserError
 
 _SEVERITY: Final = (
@@ -38,17 +41,23 @@ _SEVERITY: Final = (
 )
 
 
-_UNWRITTEN_NOTE: Final = (
-    "{} found values that no transaction wrote. As in Elle nothing is concluded from that, since registers may begin "
-    "with them; -o initial says what they begin with."
-)
+GARBAGE: Final = "garbage-read"
+
+_ORDERED: Final = frozenset({*BASES, "cyclic-versions"})
+"""Anomalies whose names say on which orders besides dependencies they rest."""
 
 
 def _rank(name: str) -> tuple[int, int, str]:
-    for order, suffix in enumerate(("-process", "-realtime")):
+    stem, order = _stem(name)
+    return _SEVERITY.index(stem) if stem in _SEVERITY else len(_SEVERITY), order, name
+
+
+def _stem(name: str) -> tuple[str, int]:
+    """An anomaly without its suffix, and how many orders besides dependencies that names."""
+    for order, suffix in enumerate(ORDERS[1:], start=1):
         if name.endswith(suffix):
-            return _rank(name.removesuffix(suffix))[0], order + 1, name
-    return _SEVERITY.index(name) if name in _SEVERITY else len(_SEVERITY), 0, name
+            return name.removesuffix(suffix), order
+    return name, 0
 
 
 def orders_of(consistency: str) -> int:
@@ -64,9 +73,10 @@ def judge_list_append(source: Source, engine: Engine, options: CheckOptions) -> 
 def judge_rw_register(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     """Elle's rw-register: `consistency` (default strict-serializable) must not be ruled out (`docs/checking.md`).
 
-    Settings, each `true` or `false`: `linearizable-keys` (real time orders the versions of a key; by default true where
-    the consistency model implies it), `sequential-keys` (the order within processes does), `wfr-keys` (what a
-    transaction read comes before what it wrote). `initial` is what registers begin as.
+    Settings, each `true` or `false`: `linearizable-keys` (real time orders the versions of a key) and `sequential-keys`
+    (the order within processes does), by default true where the consistency model implies it; `wfr-keys` (what a
+    transaction read comes before what it wrote). What is set is taken for granted, at any consistency model. `initial`
+    is what registers begin as.
     """
     return judge_by_each("rw-register", source, engine, options, (options.consistency,))[0]
 
@@ -76,26 +86,38 @@ def judge_by_each(
 ) -> list[Verdict]:
     """The verdict by each of several consistency models (None: strict-serializable), by `list-append` or `rw-register`.
 
-    What does not depend on them is inferred once.
+    What does not depend on them is inferred once. Where the history states no real time, what needs it is refuted by
+    the rest or unknown.
     """
     if model == "rw-register":
         source = replace(source, initial=initial_setting(options))
+        _require_times(source, options)
+    given = {"settings": dict(options.settings)} if options.settings else {}
     asked = [friendly_name(consistency or DEFAULT_CONSISTENCY) for consistency in consistencies]
-    wanted = tuple(sorted({orders_of(name) for name in asked}))
-    infer = cache(lambda sources: engine.run(_Inference(model, source, wanted, options.explain, sources)))
+    most = 2 if source.real_time else 1
+    wanted = tuple(sorted({min(orders_of(name), most) for name in asked}))
+    infer = cache(lambda sources, orders: engine.run(_Inference(model, source, orders, options.explain, sources)))
+    find = cache(lambda sources, orders, wanted: infer(sources, wanted).found(orders, options.explain))
     verdicts = []
     for name in asked:
-        sources = _sources(model, options, name)
-        inferred = infer(sources)
-        found = inferred.found(orders_of(name), options.explain)
+        sources = [_sources(model, options, name, orders) for orders in range(min(orders_of(name), most) + 1)]
+        found = _by_orders(find, sources, wanted)
         verdict = verdict_of(model, source, engine, name, found)
-        verdicts.append(_completed(verdict, source, inferred, _question(options, name, sources, found), found))
+        stated = sources[-1] & ~_sources(model, replace(options, settings={}), name, len(sources) - 1)
+        question = _question(options, _within(name, most), bool(stated), found)
+        verdict = _completed(verdict, source, infer(sources[-1], wanted), question, found)
+        verdict = _of_real_time(verdict, name, most)
+        verdicts.append(replaced(verdict, details=verdict.details | given))
     return verdicts
 
 
-def _question(options: CheckOptions, consistency: str, sources: int, found: Found) -> Question:
-    implied = ORDER_REALTIME if needs_realtime(consistency) else 0
-    stated = bool(sources & ~implied)
+def _within(consistency: str, most: int) -> str:
+    """The strongest of a model's forms that needs at most so many orders besides dependencies; itself if none does."""
+    weaker = consistency.replace("strong-", "strong-session-", 1)
+    return weaker if orders_of(consistency) > most and weaker in MODELS else consistency
+
+
+def _question(options: CheckOptions, consistency: str, stated: bool, found: Found) -> Question:
     return Question(consistency, tuple(found.counts), stated, options.time_limit_s, options.memory_mib << 20)
 
 
@@ -114,16 +136,16 @@ def _completed(verdict: Verdict, source: Source, inferred: Inferred, question: Q
     if answer.finding is not None:
         return _refuted(verdict, source, answer, found)
     if answer.valid is None or (verdict.valid is not True and not answer.level):
-        return msgspec.structs.replace(verdict, valid="unknown", reason=answer.reason or verdict.reason)
+        return replaced(verdict, valid="unknown", reason=answer.reason or verdict.reason)
     by = {} if answer.level in ("", consistency) else {"holds": answer.level}
-    return msgspec.structs.replace(verdict, valid=True, reason=None, details=verdict.details | by)
+    return replaced(verdict, valid=True, reason=None, details=verdict.details | by)
 
 
 def _refuted(verdict: Verdict, source: Source, answer: Decided, found: Found) -> Verdict:
     assert answer.finding is not None
     weakest, stronger = ruled_out(found.counts, (answer.level,))
     explained = explain_all(source, [answer.finding])
-    return msgspec.structs.replace(
+    return replaced(
         verdict,
         valid=False,
         reason=None,
@@ -151,17 +173,72 @@ class _Inference:
         return infer_on_spark(self.source, spark, self.model, self.sources, self.orders, self.explain)
 
 
-def _sources(model: str, options: CheckOptions, consistency: str) -> int:
-    """Where version orders of registers come from (`register_accesses.ORDER_…` added up); lists tell theirs."""
+def _sources(model: str, options: CheckOptions, consistency: str, orders: int) -> int:
+    """Where version orders of registers come from (`register_accesses.ORDER_…` added up), where `orders` orders count
+    besides dependencies: from settings, and from what the consistency model implies. Lists tell theirs.
+
+    A read of what is older than what its session, or a transaction that had completed, left there is a cycle with one
+    rw: a model that prohibits it implies the order. Real time holds that of sessions.
+    """
     if model == "list-append":
         return 0
-    linearizable = "linearizable" in implied_models(consistency)
+    prohibited = prohibited_anomalies(consistency)
+    realtime = _flag(options, "linearizable-keys", orders == 2 and "G-single-item-realtime" in prohibited)
+    sessions = orders >= 1 and not realtime and "G-single-item-process" in prohibited
     chosen = {
-        ORDER_REALTIME: _flag(options, "linearizable-keys", linearizable),
-        ORDER_SESSIONS: _flag(options, "sequential-keys", False),
+        ORDER_REALTIME: realtime,
+        ORDER_SESSIONS: _flag(options, "sequential-keys", sessions),
         ORDER_WFR: _flag(options, "wfr-keys", False),
     }
     return sum(order for order, used in chosen.items() if used)
+
+
+def _require_times(source: Source, options: CheckOptions) -> None:
+    """Raise UserError if versions are to be ordered by real time that the history does not state."""
+    if _flag(options, "linearizable-keys", False) and not source.real_time:
+        raise UserError(f"{source.path} states no times, so -o linearizable-keys=true has nothing to go by.")
+
+
+def _by_orders(
+    find: Callable[[int, int, tuple[int, ...]], Found], sources: list[int], wanted: tuple[int, ...]
+) -> Found:
+    """Anomalies, each named by the fewest orders that it rests on; `sources[k]` says what orders versions if `k` orders
+    count besides dependencies."""
+    own = len(sources) - 1
+    found = find(sources[own], own, wanted)
+    less = [orders for orders in range(own) if sources[orders] != sources[orders + 1]]
+    if not less or not any(_stem(anomaly)[0] in _ORDERED for anomaly in found.counts):
+        return found
+    every = [*(find(sources[orders], orders, (orders,)) for orders in less), found]
+    return _by_least_orders(every, [sources.index(sources[orders]) for orders in (*less, own)])
+
+
+def _by_least_orders(found: Sequence[Found], rests_on: Sequence[int]) -> Found:
+    """What was found by fewer orders and by more as one, the last being by all. Where versions are ordered by
+    `rests_on` orders, so is each anomaly that shows only then, and its name says so."""
+    counts: dict[str, int] = {}
+    kept: list[Finding] = []
+    for each, least in zip(found, rests_on, strict=True):
+        names = {name: _resting_on(name, least) for name in each.counts}
+        known = implied_anomalies(counts)
+        names = {name: new for name, new in names.items() if new not in (known if new != name else counts)}
+        counts |= {new: each.counts[name] for name, new in names.items()}
+        kept += [
+            replaced(finding, anomaly=names[finding.anomaly]) for finding in each.findings if finding.anomaly in names
+        ]
+    return found[-1]._replace(counts=counts, findings=tuple(kept), whole=all(each.whole for each in found))
+
+
+def _resting_on(name: str, least: int) -> str:
+    stem, orders = _stem(name)
+    return stem + ORDERS[max(orders, least)] if stem in _ORDERED else name
+
+
+def _of_real_time(verdict: Verdict, consistency: str, most: int) -> Verdict:
+    """The verdict, which is not valid by real time that the history does not state."""
+    if verdict.valid is not True or orders_of(consistency) <= most:
+        return verdict
+    return replaced(verdict, valid="unknown", reason=NO_TIMES)
 
 
 def _flag(options: CheckOptions, name: str, default: bool) -> bool:
@@ -173,9 +250,12 @@ def _flag(options: CheckOptions, name: str, default: bool) -> bool:
 
 def verdict_of(model: str, source: Source, engine: Engine, consistency: str, found: Found) -> Verdict:
     """Invalid if an anomaly was found that the consistency model prohibits; unknown if it prohibits none, if nothing
-    relates any two transactions, for then there is nothing to judge, and if reads found what can't have been there, of
-    which Elle concludes nothing."""
+    relates any two transactions, for then there is nothing to judge, and if reads found what nobody wrote, of which the
+    model says nothing, or which may be in what a crash has cut off."""
     counts = {name: found.counts[name] for name in sorted(found.counts, key=_rank)}
+    findings = [finding for finding in found.findings if finding.anomaly in counts]
+    if source.cut_short is not None and counts.pop(GARBAGE, 0):
+        findings = [finding for finding in findings if finding.anomaly != GARBAGE]
     prohibited = prohibited_anomalies(consistency)
     allowed = [name for name in counts if name not in prohibited]
     valid: Validity = len(allowed) == len(counts)
@@ -191,16 +271,13 @@ def verdict_of(model: str, source: Source, engine: Engine, consistency: str, fou
         )
     weakest, stronger = ruled_out(counts)
     details = {"consistency": consistency, **found.figures} | ({"allowed": allowed} if allowed else {})
-    if unwritten := found.figures.get("reads_of_unwritten_values"):
-        reads = "1 read" if unwritten == 1 else f"{unwritten} reads"
-        if source.initial is None:
-            details["note"] = _UNWRITTEN_NOTE.format(reads)
-        elif valid is True:
-            valid, reason = "unknown", f"{reads} found values that nobody wrote and that registers do not begin with."
+    if valid is True and (garbage := counts.get(GARBAGE)):
+        reads = "1 read" if garbage == 1 else f"{garbage} reads"
+        valid, reason = "unknown", f"{reads} found what no transaction wrote, of which {consistency} says nothing."
     return Verdict(
         valid,
         model,
-        explain_all(source, sorted(found.findings, key=lambda finding: (_rank(finding.anomaly), finding.order))),
+        explain_all(source, sorted(findings, key=lambda finding: (_rank(finding.anomaly), finding.order))),
         counts,
         found.txns,
         engine=engine.name,

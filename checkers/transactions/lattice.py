@@ -42,6 +42,7 @@ IMPLIED_ANOMALIES: Final[Mapping[str, str]] = {
     "G2-process": "G2-realtime",
     "GSIa": "GSI",
     "GSIb": "GSI",
+    "cyclic-versions-process": "cyclic-versions-realtime",
     "dirty-update": "G1a",
     "future-read": "G1c",
     "garbage-read": "G1a",
@@ -49,8 +50,10 @@ IMPLIED_ANOMALIES: Final[Mapping[str, str]] = {
     "lost-update": "G2-item write-skew",
     "write-skew": "G2",
 }
-"""Anomaly → what it directly implies: whoever shows it also shows these. `garbage-read` (a value that nobody wrote) is
-ours: no committed transaction made that state, as with an aborted read."""
+"""Anomaly → what it directly implies: whoever shows it also shows these. Three are ours: `garbage-read` (a value that
+nobody wrote; no committed transaction made that state, as with an aborted read), and `cyclic-versions` where its orders
+come from sessions or real time: in each order of the versions some transaction found what is older than what its
+session, or one that had completed, left there, which is a cycle with one rw at most."""
 
 MODELS: Final[Mapping[str, tuple[str, str, str]]] = {
     "1SR": ("1SR", "", ""),
@@ -98,7 +101,8 @@ MODELS: Final[Mapping[str, tuple[str, str, str]]] = {
     "strong-session-snapshot-isolation": (
         "strong-session-snapshot-isolation",
         "snapshot-isolation strong-session-read-committed",
-        "G-nonadjacent-process G1-process internal strong-session-snapshot-isolation-cycle-exists",
+        "G-nonadjacent-process G1-process cyclic-versions-process internal "
+        "strong-session-snapshot-isolation-cycle-exists",
     ),
     "strong-session-serializable": (
         "strong-session-serializable",
@@ -118,7 +122,7 @@ MODELS: Final[Mapping[str, tuple[str, str, str]]] = {
     "strong-snapshot-isolation": (
         "strong-snapshot-isolation",
         "strong-read-committed strong-session-snapshot-isolation",
-        "G-nonadjacent-realtime G1-realtime internal strong-snapshot-isolation-cycle-exists",
+        "G-nonadjacent-realtime G1-realtime cyclic-versions-realtime internal strong-snapshot-isolation-cycle-exists",
     ),
     "strong-serializable": (
         "PL-SS",
@@ -136,23 +140,48 @@ MODELS: Final[Mapping[str, tuple[str, str, str]]] = {
 }
 """Friendly name → canonical name, the weaker models that it directly implies, the anomalies it directly forbids."""
 
-_SYNONYMS: Final[Mapping[str, str]] = {"strict-serializable": "strong-serializable"}
+ALIASES: Final[Mapping[str, str]] = {
+    "strict-serializable": "strong-serializable",
+    "ser": "serializable",
+    "sser": "strong-serializable",
+    "strict": "strong-serializable",
+    "si": "snapshot-isolation",
+    "strong-si": "strong-snapshot-isolation",
+    "strong-session-si": "strong-session-snapshot-isolation",
+    "strong-session-ser": "strong-session-serializable",
+    "psi": "parallel-snapshot-isolation",
+    "pc": "prefix",
+    "ru": "read-uncommitted",
+    "rc": "read-committed",
+    "mav": "monotonic-atomic-view",
+    "ra": "read-atomic",
+    "ua": "update-atomic",
+    "cc": "causal-cerone",
+    "cs": "cursor-stability",
+    "cv": "consistent-view",
+    "rr": "repeatable-read",
+}
+"""What people write → friendly name; capitals don't matter."""
 
 DEFAULT_CONSISTENCY: Final = "strict-serializable"
 
 
 @cache
 def _friendly_names() -> dict[str, str]:
-    names = {canonical: friendly for friendly, (canonical, _, _) in MODELS.items()}
-    return names | {friendly: friendly for friendly in MODELS} | dict(_SYNONYMS)
+    names = {canonical.lower(): friendly for friendly, (canonical, _, _) in MODELS.items()}
+    return names | {friendly.lower(): friendly for friendly in MODELS} | dict(ALIASES)
 
 
 def friendly_name(model: str) -> str:
-    """A model by its friendly name, given any of its names; raises UserError for a name that no model has."""
+    """A model by its friendly name, given any of its names in any capitals; raises UserError for a name that no model
+    has."""
     names = _friendly_names()
-    if model not in names:
-        raise UserError(f"There is no consistency model {model!r}; the models are {', '.join(MODELS)}.")
-    return names[model]
+    if model.lower() not in names:
+        others = ", ".join(f"{alias} ({name})" for alias, name in ALIASES.items())
+        raise UserError(
+            f"There is no consistency model {model!r}; the models are {', '.join(MODELS)}, also called {others}."
+        )
+    return names[model.lower()]
 
 
 def _closure(start: Iterable[str], edges: Mapping[str, Iterable[str]]) -> frozenset[str]:

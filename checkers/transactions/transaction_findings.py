@@ -30,9 +30,6 @@ from harness.errors import UserError
 OWN: Final = frozenset({"internal", "future-read"})
 """Anomalies that one transaction shows by itself."""
 
-UNWRITTEN: Final = "unwritten"
-"""Counted among the anomalies of registers, but none: reads of values that nobody wrote."""
-
 
 NO_VERSION_ORDER: Final = "no-version-order"
 """No order of the versions that nobody observed makes the history possible at a level."""
@@ -92,16 +89,10 @@ def found_of(
 ) -> Found:
     """What was found without cycles and with them: counts, what is to be explained (None: nothing), whether that is
     all. `figures` has the transactions by outcome."""
-    counts, (in_cycles, explained, whole) = dict(alone.counts), cycles
-    unwritten = counts.pop(UNWRITTEN, 0)
-    findings = tuple(finding for finding in alone.kept if finding.anomaly != UNWRITTEN)
+    in_cycles, explained, whole = cycles
+    findings = () if explained is None else (*alone.kept, *explained)
     return Found(
-        counts | in_cycles,
-        () if explained is None else (*findings, *explained),
-        orderless,
-        sum(figures["transactions"].values()),
-        figures | ({"reads_of_unwritten_values": unwritten} if unwritten else {}),
-        whole,
+        dict(alone.counts) | in_cycles, findings, orderless, sum(figures["transactions"].values()), figures, whole
     )
 
 

@@ -10,6 +10,7 @@ from checkers.columns.codes import NIL
 from checkers.explain.speaker import Speaker, key_in, opening
 from checkers.findings import Finding, Key
 from checkers.source import Source
+from checkers.transactions.graph.cycle_anomalies import ORDERS
 from checkers.transactions.graph.edges import PROCESS, REALTIME, RW, WR, WW
 from checkers.verdict import Anomaly
 
@@ -387,10 +388,12 @@ def _incompatible(speaker: TxnSpeaker, finding: Finding) -> str:
 
 def _garbage(speaker: TxnSpeaker, finding: Finding) -> str:
     (op,) = finding.ops
-    return (
-        f"{speaker.began(op)} read {speaker.first_read(op, finding.key)} of {speaker.speaker.key(finding.key)}, where "
-        "at least one element was never appended by any transaction of the history."
-    )
+    reads, where = speaker.reads(op, finding.key), speaker.speaker.key(finding.key)
+    if any(mop["values"] is not None for mop in reads):
+        found = f"read {speaker.first_read(op, finding.key)} of {where}, where at least one element"
+        return f"{speaker.began(op)} {found} was never appended by any transaction of the history."
+    shown = " and ".join(dict.fromkeys(speaker.read_shown(mop) for mop in reads))
+    return f"{speaker.began(op)} read {shown} of {where}, which no transaction of the history wrote."
 
 
 def _cyclic_versions(speaker: TxnSpeaker, finding: Finding) -> str:
@@ -422,6 +425,6 @@ _EXPLAIN: Final[dict[str, Explain]] = {
     "duplicate-elements": _duplicate,
     "incompatible-order": _incompatible,
     "garbage-read": _garbage,
-    "cyclic-versions": _cyclic_versions,
+    **{f"cyclic-versions{order}": _cyclic_versions for order in ORDERS},
     "no-version-order": lambda speaker, finding: _several_cycles(speaker, finding)[0],
 }

@@ -12,9 +12,10 @@ import pytest
 
 from assay.cli import main
 
-VALID = "{:process 0 :type :invoke :f :write :value 1 :time 0}\n{:process 0 :type :ok :f :write :value 1 :time 9}\n"
+WROTE = "{:process 0 :type :invoke :f :write :value 1 :time 0}\n{:process 0 :type :ok :f :write :value 1 :time 9}\n"
 READ = "{{:process 1 :type :invoke :f :read :time 20}}\n{{:process 1 :type :ok :f :read :value {} :time 29}}\n"
-INVALID = VALID + READ.format(7)
+VALID = WROTE + READ.format(1)
+INVALID = WROTE + READ.format(7)
 UNKNOWN_SET = "{:process 0 :type :invoke :f :add :value 1 :time 0}\n{:process 0 :type :ok :f :add :value 1 :time 9}\n"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import INVALID, READ, UNKNOWN_SET, VALID, assay, files
+from command_line import INVALID, UNKNOWN_SET, VALID, assay, files
 
 from assay import check_command
 from harness.history.journal import JournalWriter
@@ -19,7 +19,7 @@ from harness.history.ops import Op, write
 @pytest.mark.parametrize(
     ("text", "model", "code", "word"),
     [
-        (VALID + READ.format(1), "register", 0, "VALID"),
+        (VALID, "register", 0, "VALID"),
         (INVALID, "register", 1, "INVALID"),
         (UNKNOWN_SET, "set", 2, "UNKNOWN"),
     ],
@@ -152,7 +152,7 @@ def test_a_bug_of_ours_is_255_and_one_sentence(
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("nobody is perfect")
 
-    monkeypatch.setattr("assay.check_command.check", broken)
+    monkeypatch.setattr("assay.check_command.check_by_each", broken)
     (path,) = files(tmp_path, history=VALID)
     answer = assay(capsys, "check", path, "--model", "register")
     assert answer.code == 255
@@ -200,6 +200,37 @@ def test_what_is_ruled_out_is_told_by_elles_names(tmp_path: Path, capsys: pytest
     assert "strong-serializable" in found["also-not"] or "strict-serializable" in found["also-not"]
 
 
+SKEW = """
+{:process 0 :type :invoke :f :txn :value [[:append 1 1] [:r 2 nil]]}
+{:process 1 :type :invoke :f :txn :value [[:append 2 1] [:r 1 nil]]}
+{:process 0 :type :ok :f :txn :value [[:append 1 1] [:r 2 []]]}
+{:process 1 :type :ok :f :txn :value [[:append 2 1] [:r 1 []]]}
+"""
+
+
+def test_consistency_models_by_their_aliases_and_several(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "skew.edn"
+    path.write_text(SKEW)
+    asked = ("check", path, "--model", "list-append", "--consistency", "SI, Ser", "--consistency", "si")
+    answer = assay(capsys, *asked, "--consistency", "STRICT", "--json")
+    found = [(each["consistency"], each["details"]["consistency"], each["valid"]) for each in answer.objects]
+    assert answer.code == 1 and found == [
+        ("SI", "snapshot-isolation", True),
+        ("Ser", "serializable", False),
+        ("si", "snapshot-isolation", True),
+        ("STRICT", "strong-serializable", False),
+    ]
+    assert "VALID: " in (out := assay(capsys, *asked).out) and " by list-append at SI (2 operations" in out
+    assert "consistency" not in assay(capsys, *asked[:4], "--json").objects[0]
+    answer = assay(capsys, *asked[:4], "--consistency", "foo")
+    assert answer.code == 254 and "parallel-snapshot-isolation" in answer.complaint and " si (" in answer.complaint
+    listed = dict(line.split("\t")[:2] for line in assay(capsys, "list", "consistency").out.splitlines())
+    assert listed["snapshot-isolation"] == "PL-SI, si" and "rc" in listed["read-committed"]
+    for texts, complaint in ((",", "names no consistency model"), ("RB,RC", "'RB'")):
+        answer = assay(capsys, "check", path, "--model", "isolation", "--consistency", texts)
+        assert answer.code == 254 and complaint in answer.complaint
+
+
 def test_what_is_no_file_is_refused_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pipe = tmp_path / "pipe.edn"
     os.mkfifo(pipe)
@@ -239,7 +270,7 @@ def test_a_bug_of_ours_hides_nothing_that_was_found(
 ) -> None:
     invalid, valid, strange = files(tmp_path, invalid=INVALID, valid=VALID, strange=VALID)
 
-    def judged(named: str, request: check_command.CheckRequest) -> dict[str, Any]:
+    def judged(named: str, request: check_command.CheckRequest) -> list[dict[str, Any]]:
         if named == str(strange):
             raise KeyError("x")
         return real(named, request)

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from command_line import INVALID, READ, VALID
+from command_line import INVALID, VALID, WROTE
 
 from assay.campaign import try_seed
 from assay.options import RunOptions
@@ -47,7 +47,7 @@ def block(name: str) -> ModuleType:
 @pytest.mark.parametrize("example", ["thin_air"], indirect=True)
 def test_the_checker_finds_what_it_is_for(example: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(MODELS, "thin-air", ModelInfo("thin-air", "", "thin_air:judge_thin_air"))
-    for text, valid in ((VALID, "unknown"), (VALID + READ.format(1), True), (INVALID, False)):
+    for text, valid in ((WROTE, "unknown"), (VALID, True), (INVALID, False)):
         history = tmp_path / "history.edn"
         history.write_text(text)
         verdict = check(history, "thin-air")

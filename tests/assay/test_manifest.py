@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command_line import INVALID, READ, UNKNOWN_SET, VALID, assay, files
+from command_line import INVALID, READ, UNKNOWN_SET, VALID, WROTE, assay, files
 
 from assay.manifest import REQUIRED
 from checkers.transactions import judge_transactions as transactions
@@ -16,7 +16,7 @@ HEADER = "file\tformat\tmodel\tvalid\tanomalies\tsource\n"
 
 def table(folder: Path, *lines: str, header: str = HEADER) -> Path:
     failed = VALID.replace(":ok", ":fail")
-    list(files(folder, good=VALID + READ.format(1), bad=INVALID, silent=UNKNOWN_SET, failed=failed))
+    list(files(folder, good=VALID, bad=INVALID, silent=UNKNOWN_SET, failed=failed))
     path = folder / "table.tsv"
     path.write_text(header + "".join(f"{line}\n" for line in lines))
     return path
@@ -102,7 +102,7 @@ def test_a_table_is_no_history_and_the_reverse(tmp_path: Path, capsys: pytest.Ca
 
 def test_settings_reach_the_models_that_know_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = table(tmp_path, GOOD, "count.edn\tedn\tcounter\ttrue")
-    adds = VALID.replace(":write", ":add") + READ.format(101)
+    adds = WROTE.replace(":write", ":add") + READ.format(101)
     list(files(tmp_path, count=adds))
     assert assay(capsys, "check", "--manifest", path).code == 1
     assert assay(capsys, "check", "--manifest", path, "-o", "initial=100").code == 0

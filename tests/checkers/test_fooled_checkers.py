@@ -172,6 +172,21 @@ def test_changes_of_which_none_was_answered_say_nothing_of_a_catalog() -> None:
     assert verdict_on("catalog", text + "6-7 3 ok list table(1,0,2)=7\n").valid is True
 
 
+WRITES_ONLY = {
+    "change-feed": "0-1 0 ok write w(1)=5 served_ts=10",
+    "durable-rows": "0-1 0 ok write w(1)=5 write_ts=10",
+    "convergence": "0-1 0 ok write w(1)=5",
+    "monotonic-writes": "0-1 0 ok write w(1)=5\n2-3 0 ok write w(1)=6",
+    "snapshot-reads": "0-1 0 ok write w(1)=5 served_ts=10",
+    "catalog-rows": "0-1 0 ok create create(1)=7\n2-3 1 ok write w(1)=5",
+}
+
+
+@pytest.mark.parametrize("model", WRITES_ONLY)
+def test_writes_that_nobody_read_make_nothing_valid(model: str) -> None:
+    assert verdict_on(model, WRITES_ONLY[model]).valid == "unknown"
+
+
 def verdict_on(model: str, text: str) -> Verdict:
     """Of a history in the words of `checkers.made.examples`."""
     table = to_table([op.complete(op.type, index=index) for index, op in enumerate(events_of(text))])

@@ -40,7 +40,6 @@ from checkers.made.catalog import corrupted
 from checkers.made.catalog import events_of as catalog_events
 from checkers.made.objects import FOREIGN_BASE
 from checkers.source import Source
-from checkers.transactions.inference.register_accesses import ORDER_REALTIME
 from harness.history.ops import Mop, Op
 from harness.history.table import to_table
 
@@ -126,11 +125,11 @@ def transactions(lists: bool, seed: int) -> SmallHistory:
     history = weak_store.random_history(seed, lists)
     if lists:
         anomalies, kinds = naive.list_anomalies(history)
+        naive.add_orders(history, kinds, 2)
+        found = anomalies | naive.cycle_classes(kinds)
     else:
         history = weak_store.with_strange_reads(history, random, random.choice([0.0, 0.2, 0.5]))
-        anomalies, kinds = naive.register_anomalies(history, ORDER_REALTIME)
-    naive.add_orders(history, kinds, 2)
-    found = anomalies | naive.cycle_classes(kinds)
+        found = naive.register_classes(history)
     table = weak_store.source_of(history).table
     return of_table(table, not found, sorted(found))
 

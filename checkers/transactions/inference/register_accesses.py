@@ -39,12 +39,11 @@ G1A: Final = 1
 G1B: Final = 2
 LOST_UPDATE: Final = 3
 CYCLIC_VERSIONS: Final = 4
-UNWRITTEN: Final = 5
+GARBAGE: Final = 5
 FUTURE_READ: Final = 6
 
-CLASSES: Final = ("internal", "G1a", "G1b", "lost-update", "cyclic-versions", "unwritten", "future-read")
-"""By anomaly code; `unwritten` reads (a value that no transaction wrote, such as a first value set before the history)
-are counted but are no anomaly."""
+CLASSES: Final = ("internal", "G1a", "G1b", "lost-update", "cyclic-versions", "garbage-read", "future-read")
+"""By anomaly code."""
 
 
 ORDER_WFR: Final = 1
@@ -359,7 +358,7 @@ def _judge_reads(work, accesses, key, versions, out):
             if accesses.write_flags[base + version] & FINAL == 0 and writer != txn:
                 record(out, G1B, txn, key, (txn, writer, -1, -1))
         elif version < versions - 1:
-            record(out, UNWRITTEN, txn, key, (txn, -1, -1, -1))
+            record(out, GARBAGE, txn, key, (txn, -1, -1, -1))
         if accesses.read_flags[read] & UPDATES:
             # Two that read one version and then wrote are a lost update, which is recorded once a version.
             if work.updater[version] >= 0:

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 import pytest
 
-from checkers.api import Judged, check_by_tasks, check_each
+from checkers.api import Judged, check_by_tasks, judge_runs
 from checkers.engines.spark import SparkEngine
 from checkers.options import CheckOptions
 
@@ -21,7 +21,7 @@ def test_runs_are_judged_by_tasks_as_in_process(spark: SparkEngine, tmp_path: Pa
     asked[1:1] = [(tmp_path, ("register",)), (RUNS / "valid", ("nothing",))]
     here, there = (
         [msgspec.json.decode(msgspec.json.encode(each), type=Judged) for each in judged]
-        for judged in (check_each(asked, "local", CheckOptions()), check_by_tasks(spark, asked, CheckOptions()))
+        for judged in (judge_runs(asked, "local", CheckOptions()), check_by_tasks(spark, asked, CheckOptions()))
     )
     for one, other in zip(here, there, strict=True):
         assert (one.error, one.bug, one.checkers.keys()) == (other.error, other.bug, other.checkers.keys())

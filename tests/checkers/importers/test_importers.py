@@ -121,8 +121,10 @@ def test_log_lines_say_that_a_failed_cas_found_another_value(tmp_path: Path) -> 
     path = tmp_path / "h.log"
     path.write_bytes(log)
     assert check(path, "cas-register").valid is False
-    path.write_bytes(log.replace(b"1  :fail  :cas  [1 2]", b"1  :fail  :cas  :timed-out"))
+    path.write_bytes(log.replace(b":cas  [1 2]", b":cas  [2 1]"))
     assert check(path, "cas-register").valid is True
+    path.write_bytes(log.replace(b"1  :fail  :cas  [1 2]", b"1  :fail  :cas  :timed-out"))
+    assert check(path, "cas-register").valid == "unknown"
 
 
 def test_independent_keys_are_told_from_pairs() -> None:

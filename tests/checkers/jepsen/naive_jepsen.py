@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from itertools import combinations
 
+from checkers.columns.codes import NEVER
 from harness.history.ops import Op
 
 Counts = dict[str, int]
@@ -52,11 +53,12 @@ def naive_bank(events: list[Op], accounts: set[int] | None = None, negative_allo
 def naive_set(events: list[Op]) -> Counts | None:
     """None where the set was never read."""
     attempts = {op.mops[0].value for op in events if op.type == "invoke" and op.f == "add"}
-    added = {op.mops[0].value for op in events if op.type == "ok" and op.f == "add"}
-    reads = [op for op in events if op.type == "ok" and op.f == "read"]
-    if not reads or reads[-1].mops[0].values is None:
+    reads = [(begun, done) for begun, done in completed(events) if done and done.type == "ok" and done.f == "read"]
+    begun, done = max(reads, key=lambda read: read[1].index, default=(None, None))
+    if begun is None or done is None or done.mops[0].values is None:
         return None
-    final = set(reads[-1].mops[0].values)
+    final = set(done.mops[0].values)
+    added = {op.mops[0].value for op in events if op.type == "ok" and op.f == "add" and op.index < begun.index}
     return {"lost": len(added - final), "unexpected": len(final - attempts)}
 
 
@@ -98,8 +100,9 @@ def naive_set_full(events: list[Op]) -> Counts:
 def naive_counter(events: list[Op]) -> Counts:
     counts: Counter[str] = Counter()
     adds = [(a, d) for a, d in completed(events) if a.f == "add" and (d is None or d.type != "fail")]
+    within: list[tuple[Op, Op]] = []
     for begun, done in completed(events):
-        if begun.f != "read" or not is_ok(done):
+        if begun.f != "read" or done is None or done.type != "ok":
             continue
         low = high = 0
         for add, added in adds:
@@ -110,16 +113,34 @@ def naive_counter(events: list[Op]) -> Counts:
                 low, high = low + min(amount, 0), high + max(amount, 0)
         counts["below-bounds"] += (done.mops[0].value or 0) < low
         counts["above-bounds"] += (done.mops[0].value or 0) > high
+        within += [(begun, done)] if low <= (done.mops[0].value or 0) <= high else []
+    for read in within:
+        counts["went-back"] += any(_went_back(earlier, read, adds) for earlier in within)
     return dict(counts)
 
 
+def _went_back(earlier: tuple[Op, Op], later: tuple[Op, Op], adds: list[tuple[Op, Op | None]]) -> bool:
+    """Whether a read shows what no changes between can have made of what an earlier one had shown."""
+    if earlier[1].index > later[0].index:
+        return False
+    between = [
+        add.mops[0].value or 0
+        for add, added in adds
+        if add.index < later[1].index and not (is_ok(added) and added is not None and added.index < earlier[0].index)
+    ]
+    change = (later[1].mops[0].value or 0) - (earlier[1].mops[0].value or 0)
+    return not sum(min(n, 0) for n in between) <= change <= sum(max(n, 0) for n in between)
+
+
 def naive_queue(events: list[Op]) -> Counts:
-    """An enqueue that failed is no attempt."""
-    failed = {begun.index for begun, done in completed(events) if done and (done.f, done.type) == ("enqueue", "fail")}
-    return naive_total_queue([op for op in events if op.index not in failed])
+    """An enqueue that failed is no attempt, and only what was put in before the queue was seen to be empty is lost."""
+    whole = completed(events)
+    failed = {begun.index for begun, done in whole if done and (done.f, done.type) == ("enqueue", "fail")}
+    drained = [begun.index for begun, done in whole if done and (done.f, done.type) == ("drain", "ok")]
+    return naive_total_queue([op for op in events if op.index not in failed], max(drained, default=-1))
 
 
-def naive_total_queue(events: list[Op]) -> Counts:
+def naive_total_queue(events: list[Op], drained: int = NEVER) -> Counts:
     attempts: Counter[int | None] = Counter()
     acked: Counter[int | None] = Counter()
     out: Counter[int | None] = Counter()
@@ -130,16 +151,18 @@ def naive_total_queue(events: list[Op]) -> Counts:
             attempts[op.mops[0].value] += 1
             debt[op.mops[0].value] -= 1
         elif op.f == "enqueue" and op.type == "ok":
-            acked[op.mops[0].value] += 1
+            acked[op.mops[0].value] += op.index < drained
         elif op.type == "ok":
             values = [op.mops[0].value] if op.f == "dequeue" else list(op.mops[0].values or ())
             for value in values:
                 out[value] += 1
                 debt[value] += 1
                 deepest[value] = max(deepest[value], debt[value])
+    lost = sum((acked - out).values())
+    crashed = sum({"invoke": 1, "info": 0}.get(op.type, -1) for op in events if op.f == "dequeue")
     duplicated = {value: out[value] - attempts[value] for value in out if attempts[value]}
     return {
-        "lost": sum((acked - out).values()),
+        "lost": lost if lost > crashed else 0,
         "unexpected": sum(count for value, count in out.items() if not attempts[value]),
         "duplicated": sum(max(0, count) for count in duplicated.values()),
         "premature": sum(deepest[value] - max(0, count) for value, count in duplicated.items()),

@@ -26,7 +26,8 @@ def test_histories_are_valid_by_construction(model: str, seed: int) -> None:
 
 @pytest.mark.parametrize(("model", "anomaly"), INJECTED)
 def test_a_injected_anomaly_is_found_and_explained(model: str, anomaly: str) -> None:
-    events = inject(model, anomaly, history(model, Shape(120, clients=6), 3))
+    info = 0 if (model.endswith("queue") and anomaly == "lost") else 0.05  # a crashed dequeue may have taken it
+    events = inject(model, anomaly, history(model, Shape(120, clients=6, info_share=info), 3))
     verdict = judge(model, events, **SETTINGS.get(anomaly, {}))
     assert verdict.valid is False
     assert verdict.counts[anomaly] >= 1

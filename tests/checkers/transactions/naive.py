@@ -144,6 +144,8 @@ def register_anomalies(history: list[Txn], sources: int) -> tuple[set[str], Kind
             anomalies.add("internal")
         for place, key, value in _reads(txn):
             first = all(k != key for _, k, _ in txn.mops[:place])
+            if value is not None and all((key, value) != (k, v) for other in history for _, k, v in _writes(other)):
+                anomalies.add("garbage-read")
             if first and (key, value) in [(k, v) for _, k, v in _writes(txn)]:
                 anomalies.add("future-read")
             for j, other in enumerate(history):
@@ -155,6 +157,21 @@ def register_anomalies(history: list[Txn], sources: int) -> tuple[set[str], Kind
     for key in {k for txn in history for _, k, _ in txn.mops}:
         _register_key(history, key, sources, anomalies, kinds)
     return anomalies, kinds
+
+
+def register_classes(history: list[Txn]) -> set[str]:
+    """All anomalies of registers by strict serializability: what shows only where sessions, or real time, order
+    versions is called so."""
+    found: set[str] = set()
+    for orders, sources in enumerate((0, ORDER_SESSIONS, ORDER_REALTIME)):
+        anomalies, kinds = register_anomalies(history, sources)
+        add_orders(history, kinds, orders)
+        suffix = ("", "-process", "-realtime")[orders]
+        for name in anomalies | cycle_classes(kinds):
+            rests = name.startswith(("G0", "G1c", "G2", "G-", "cyclic-versions")) and not name.endswith("-realtime")
+            raised = name.removesuffix("-process") + suffix if rests and orders else name
+            found |= {raised}
+    return found
 
 
 def _register_key(history: list[Txn], key: int, sources: int, anomalies: set[str], kinds: Kinds) -> None:

@@ -88,6 +88,6 @@ def test_consistency_decides_what_is_invalid():
 
 
 def test_stale_registers_need_real_time_to_be_seen():
-    late = alone("rw-register", "cyclic-versions")
+    late = alone("rw-register", "cyclic-versions-realtime")
     assert judge("rw-register", late, "serializable").valid is True
-    assert judge("rw-register", late).counts["cyclic-versions"] == 1
+    assert judge("rw-register", late).counts["cyclic-versions-realtime"] == 1

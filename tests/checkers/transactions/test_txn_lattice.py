@@ -37,8 +37,10 @@ def test_models_prohibit_what_elle_says():
         assert lattice.MODELS[model][0] == row["model"]
         assert lattice.friendly_name(row["model"]) == model
         assert lattice.implied_models(model) == set(row["implies_models"].split())
-        ours = {"garbage-read"} if "G1a" in row["prohibited_anomalies"].split() else set()
-        assert lattice.prohibited_anomalies(model) == set(row["prohibited_anomalies"].split()) | ours, model
+        elles = set(row["prohibited_anomalies"].split())
+        ours = {"garbage-read"} if "G1a" in elles else set()
+        ours |= {f"cyclic-versions{order}" for order in ORDERS[1:] if f"G-single-item{order}" in elles}
+        assert lattice.prohibited_anomalies(model) == elles | ours, model
 
 
 def test_every_name_in_the_data_is_known():
@@ -48,8 +50,10 @@ def test_every_name_in_the_data_is_known():
 
 def test_names():
     assert lattice.friendly_name("strict-serializable") == "strong-serializable"
-    assert lattice.friendly_name("PL-SI") == "snapshot-isolation"
-    with pytest.raises(UserError, match="no consistency model 'eventual'"):
+    for alias in ("PL-SI", "SI", "si", "Snapshot-Isolation"):
+        assert lattice.friendly_name(alias) == "snapshot-isolation"
+    assert set(lattice.ALIASES.values()) <= set(lattice.MODELS) and lattice.ALIASES.keys().isdisjoint(lattice.MODELS)
+    with pytest.raises(UserError, match=r"no consistency model 'eventual'.*read-atomic.*psi \(parallel-snapshot-"):
         lattice.friendly_name("eventual")
 
 

@@ -27,7 +27,7 @@ from checkers.transactions.stages.buckets import FLOATING, TIMES, blocks_of
 from checkers.transactions.stages.pieces import FINDINGS, Row, encode_findings, merged_times, pack, times_of, unpack
 from checkers.transactions.stages.time_segments import Sizes, Union, lay_segments
 from checkers.transactions.stages.windows import merged_extents
-from checkers.transactions.transaction_findings import UNWRITTEN, infer_in_process
+from checkers.transactions.transaction_findings import infer_in_process
 from harness.errors import HarnessError
 from tests.support.few_seeds import ranges_of
 
@@ -47,7 +47,6 @@ def test_pieces_buckets_and_windows_give_what_one_process_gives(lists, seeds, tm
         parts["sizes"] = Sizes(a_task=dice.choice([1, 10, 1000]), a_home=dice.choice([1, 5, 1000]))
         model = "list-append" if lists else "rw-register"
         theirs = find_in_pieces(source, tmp_path, model, orders, sources, **parts)
-        theirs.pop(UNWRITTEN, None)
         assert theirs == find_in(source, model, orders, sources, 2).counts, (seed, parts)
 
 

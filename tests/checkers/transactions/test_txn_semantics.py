@@ -150,14 +150,14 @@ REGISTERS: dict[str, tuple[list[Txn], set[str]]] = {
         together(("ok", (("w", 1, 1), ("r", 2, None))), ("ok", (("w", 2, 1), ("r", 1, None)))),
         {"G2-item"},
     ),
-    "a value that nobody wrote may have been there before": ([after(0, ("r", 1, 7)), after(1, ("r", 1, 7))], set()),
+    "nobody reads what nobody wrote": ([after(0, ("r", 1, 7)), after(1, ("r", 1, 7))], {"garbage-read"}),
     "two that read one version and wrote": (
         together(("ok", (("w", 1, 1),)), ("ok", (("r", 1, 1), ("w", 1, 2))), ("ok", (("r", 1, 1), ("w", 1, 3)))),
         {"lost-update"},
     ),
     "unset after a version": (
         [after(0, ("w", 1, 1)), after(1, ("r", 1, None))],
-        {"cyclic-versions", "G-single-item-realtime"},
+        {"cyclic-versions-realtime", "G-single-item-realtime"},
     ),
     "a value that changes under one's eyes is internal": (
         together(("ok", (("w", 1, 1),)), ("ok", (("r", 1, None), ("r", 1, 1)))),
@@ -191,17 +191,17 @@ SOURCES: dict[str, tuple[list[Txn], set[str], dict[str, str]]] = {
             Txn(1, "ok", 1, 2, (("r", 1, 1), ("w", 1, 2))),
             Txn(2, "ok", 3, 4, (("r", 1, 1),)),
         ],
-        {"cyclic-versions", "G-single-item-realtime"},
+        {"cyclic-versions-realtime", "G-single-item-realtime"},
         {"wfr_keys": "true"},
     ),
-    "a value that nobody wrote says nothing, but what is written over it does": (
+    "a value that nobody wrote orders nothing, but what is written over it does": (
         [
             after(0, ("r", 1, 7), ("w", 1, 1), process=0),
             after(1, ("r", 1, 2), process=0),
             after(2, ("w", 1, 2), process=1),
             after(3, ("r", 1, 1), process=1),
         ],
-        {"cyclic-versions"},
+        {"cyclic-versions", "garbage-read"},
         {"sequential_keys": "true", "linearizable_keys": "false"},
     ),
     "what was read and written over by turns has an order": (
@@ -222,6 +222,23 @@ def test_sources_of_version_order(case):
     history, anomalies, settings = SOURCES[case]
     verdict = judge("rw-register", history, "serializable" if "linearizable_keys" in settings else None, **settings)
     assert set(verdict.counts) == anomalies
+
+
+def test_sessions_and_real_time_order_versions_where_the_model_implies_it_and_rule_out_no_other():
+    own = [Txn(0, "ok", 0, 2, (("w", 1, 1),)), Txn(1, "ok", 1, 3, (("w", 1, 2),))]
+    sessions = [*own, Txn(0, "ok", 4, 6, (("r", 1, 2),)), Txn(1, "ok", 5, 7, (("r", 1, 1),))]
+    verdict = judge("rw-register", sessions, "strong-session-serializable")
+    assert verdict.counts == {"cyclic-versions-process": 1} and verdict.valid is False
+    assert verdict.rules_out == ("strong-session-snapshot-isolation",)
+    assert judge("rw-register", sessions).rules_out == verdict.rules_out
+    assert judge("rw-register", sessions, "strong-session-serializable", sequential_keys="false").valid is True
+    assert judge("rw-register", sessions, "serializable").valid is True
+    others = [*own, Txn(2, "ok", 4, 6, (("r", 1, 2),)), Txn(3, "ok", 8, 9, (("r", 1, 1),))]
+    late = judge("rw-register", [*others, Txn(4, "ok", 10, 11, (("r", 1, 2),))])
+    assert set(late.counts) == {"cyclic-versions-realtime"} and late.rules_out == ("strong-snapshot-isolation",)
+    granted = judge("rw-register", others[:2] + sessions[2:], "serializable", linearizable_keys="true")
+    assert set(granted.counts) == {"cyclic-versions"} and granted.rules_out == ("read-uncommitted",)
+    assert granted.details["settings"] == {"linearizable-keys": "true"}
 
 
 @pytest.mark.parametrize("model", JUDGES)

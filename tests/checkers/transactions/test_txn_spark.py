@@ -20,7 +20,7 @@ CASES = [
     pytest.param("list-append", None, marks=pytest.mark.campaign),
     pytest.param("list-append", "incompatible-order", marks=pytest.mark.campaign),
     pytest.param("list-append", "internal", marks=pytest.mark.campaign),
-    pytest.param("rw-register", "cyclic-versions", marks=pytest.mark.campaign),
+    pytest.param("rw-register", "cyclic-versions-realtime", marks=pytest.mark.campaign),
 ]
 
 
