@@ -188,7 +188,9 @@ class _ReadTable:
         # A read at a timestamp goes by what is stated; one within a bound goes by the order that there is none of.
         untimely = int(np.isin(cell[versions.untimely], cell[bounded]).sum())
         chosen = (asked, bounded, commits)
-        return _ReadTable(rows, cell, len(begin) - 1, order, several, *shown, *chosen, unwritten, nobodys, untimely, elsewhen)
+        return _ReadTable(
+            rows, cell, len(begin) - 1, order, several, *shown, *chosen, unwritten, nobodys, untimely, elsewhen
+        )
 
     @property
     def timed(self) -> np.ndarray:

@@ -72,9 +72,9 @@ def test_an_id_that_comes_back_is_found_and_so_is_an_old_schema() -> None:
     assert wrong(*lost, *at_once) == set(), "they overlap"
     old = shown(4, 1, (5, 1))
     assert wrong(shown(0, 1, (5, 1)), shown(2, 2), old) == {"schema-went-back"}
-    assert wrong(*lost, shown(0, 1, (5, 1)), shown(2, 2), Call(4, 1, 5, COLUMN, version=1, columns=old.columns)) == set(), (
-        "bounded"
-    )
+    assert (
+        wrong(*lost, shown(0, 1, (5, 1)), shown(2, 2), Call(4, 1, 5, COLUMN, version=1, columns=old.columns)) == set()
+    ), "bounded"
 
 
 def replace_end(call: Call, complete: int) -> Call:

@@ -152,4 +152,6 @@ def test_what_no_commit_left_is_never_valid(name, tmp_path):
     write_parquet(events_of(rows), tmp_path / "history.parquet")
     verdict = check(tmp_path / "history.parquet", MODEL, engine="local")
     assert (verdict.valid, list(verdict.counts)) == (valid, [anomaly] if anomaly else [])
-    assert expected is not False or verdict.anomalies["missed-commit"][0].message.endswith("what was read is no commit's value.")
+    assert expected is not False or verdict.anomalies["missed-commit"][0].message.endswith(
+        "what was read is no commit's value."
+    )
