@@ -10,7 +10,7 @@ Answers are of the present, or as old as was allowed (M2, M13): `Call.since` hol
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 from checkers.catalog.calls import (
     CREATE,
@@ -137,7 +137,7 @@ def _tablets(calls: Sequence[Call]) -> Iterator[Finding]:
             if earlier is None or tablet.state in later or earlier.complete > call.since or tablet.id in wrong:
                 continue
             wrong.add(tablet.id)
-            facts = {"id": tablet.id, "was": TABLET_STATES[state], "now": TABLET_STATES[tablet.state]}
+            facts: dict[str, Any] = {"id": tablet.id, "was": TABLET_STATES[state], "now": TABLET_STATES[tablet.state]}
             yield contradiction(TABLET_BACK, [earlier, call], **facts)
 
 

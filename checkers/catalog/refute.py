@@ -260,8 +260,8 @@ def _names_since(table_id: int, table: _TableFacts, last: Call) -> set[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Sightings:
-    """Those of a table by completion, and of those up to each the one that was asked for last; and the same of those
-    that tell its name."""
+    """The sightings of a table: all of them in order of completion, and by place the one among those up to it that was
+    asked for last; `named` are the ones that tell its name."""
 
     calls: list[Call]
     ends: list[int]

@@ -71,8 +71,8 @@ def _unfenced(rows: Columns) -> np.ndarray:
 
 
 def _fences(rows: Columns) -> Ints:
-    """By row the level of its token, 0 where it has none that is known. Levels rise as tokens do, by as much as tokens
-    do where that matters: only so many acquires of unknown token fit between two."""
+    """By row the level of its fencing token, 0 where none is known. Levels rise as tokens do, and by as much where that
+    matters: the acquires whose tokens are unknown have to fit between those of two others."""
     unknown = _unfenced(rows)
     known = np.flatnonzero((rows["kind"] == ACQUIRE) & ~unknown)
     tokens, place = np.unique(rows["value"][known], return_inverse=True)
