@@ -70,6 +70,9 @@ MODELS: Final[dict[str, ModelInfo]] = {
         *_several(
             "linearizability.objects.refute_objects:judge_objects",
             mutex="a lock is never acquired while held, nor released while free",
+            owner_mutex="the same, and released by who holds it alone",
+            reentrant_mutex="the same, but who holds it may acquire it again",
+            fenced_mutex="a lock with an owner, whose acquires return fencing tokens that grow",
         ),
         *_several(
             "linearizability.objects.refute_objects:judge_objects",
@@ -78,6 +81,14 @@ MODELS: Final[dict[str, ModelInfo]] = {
             lin_queue="linearizable queues that may return any element",
             fifo_queue="linearizable queues, first in, first out",
             kv_append="linearizable strings by key: get, put, append (Porcupine's)",
+            causal_reverse="strict serializability of writes that reads of all show (Jepsen's causal-reverse)",
+        ),
+        ModelInfo(
+            "semaphore",
+            "no more permits are held than there are",
+            "linearizability.objects.refute_objects:judge_objects",
+            ("permits",),
+            True,
         ),
         ModelInfo(
             "list-append",

@@ -14,17 +14,18 @@ once. A write makes the row be there, a write of nil perhaps; an erasure that fo
 
 All of this is about one row at a time, so the rows of a history are judged by many tasks.
 
-A version of the table is one schema, and the id of a column is given once. Versions are told by those who altered the
-table, and with all its columns by those who asked for them. (Reads and writes don't depend on that: they tell columns
-by their ids, and each cell is a register.)
+A version of the table is one schema, made by one alteration from the one before, and the id of a column is given once.
+Versions are told by those who altered the table, and with all its columns by those who asked for them. (Reads and
+writes don't depend on that: they tell columns by their ids, and each cell is a register.)
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -172,6 +173,7 @@ def of_cell(row: dict[str, Any], key: Key) -> dict[str, Any]:
 
 
 SCHEMAS_DIFFER, COLUMN_BACK, SCHEMA_BACK = "schemas-differ", "column-came-back", "schema-went-back"
+SCHEMA_UNASKED, COLUMN_UNASKED = "schema-without-alter", "column-without-alter"
 
 ADD, DROP, RENAME, DROP_SECOND = range(4)
 """What a reshaping does (`Call.step`) to the column that it names by number: number n is first called 2n + 1 (`xn`),
@@ -249,3 +251,76 @@ def _came_back(shown: Sequence[Call]) -> Iterator[Finding]:
             gone[each] = (known[each], call)
         for each in here:
             known[each] = call
+
+
+# ---- schemas that alterations make ----
+
+_Schema: TypeAlias = frozenset[tuple[int, int]]
+"""Columns as (name by number, id); _FRESH where the id was given since the last version that was told."""
+
+_FRESH: Final = -1
+_BASE: Final = 0
+"""The name of the one column that the table begins with, at version 0; nothing alters it."""
+
+
+def growth_findings(calls: Sequence[Call]) -> Iterator[Finding]:
+    """Schemas that no alterations can have made: each is of the next version and does one thing, a renamed column keeps
+    its id, and an added one gets an id that no other had (M1, M5)."""
+    stated = sorted((call for call in calls if call.version is not None), key=lambda call: (_version(call), call.order))
+    changes = [call for call in calls if call.kind == RESHAPE]
+    begun = sorted(call.order for call in changes)
+    over = sorted(call.complete for call in changes if call.version is not None)
+    for call in stated:
+        least, most = bisect_left(over, call.since), bisect_left(begun, call.complete)
+        if not least <= _version(call) <= most:
+            yield _finding(SCHEMA_UNASKED, [call], now=_version(call), least=least, most=most)
+            break
+    if stated and _version(stated[-1]) > len(changes):
+        return  # Some version is nobody's: told above.
+    yield from _unmade(stated, [call for call in changes if call.version is None])
+
+
+def _unmade(stated: Sequence[Call], doubtful: Sequence[Call]) -> Iterator[Finding]:
+    """Version by version every schema that there may be is kept. One of unknown outcome may have made any version that
+    was told only after it began, however often: that allows too much, and never too little."""
+    shown = {_version(call): call for call in reversed(stated) if call.kind == COLUMN}
+    made = {_version(call): call for call in stated if call.kind == RESHAPE}
+    schemas, ids = {frozenset({(_BASE, _FRESH)})}, set[int]()
+    for version in range(1 + max(map(_version, stated), default=-1)):
+        told = shown.get(version)
+        following = next((shown[later] for later in sorted(shown) if later >= version), None)
+        if version:
+            steps = (
+                [made[version]]
+                if version in made
+                else [call for call in doubtful if following is None or call.order < following.complete]
+            )
+            schemas = {after for schema in schemas for step in steps if (after := _altered(schema, step)) is not None}
+        if told is not None:
+            known = frozenset((name, each) for each, name in told.columns)
+            schemas = {known} if any(_same(schema, known, ids) for schema in schemas) else set()
+            ids |= {each for each, _ in told.columns}
+        if not schemas:
+            ops = [call for call in (made.get(version), told) if call is not None]
+            yield _finding(COLUMN_UNASKED, ops or stated[-1:], version=version)
+            return
+
+
+def _altered(schema: _Schema, change: Call) -> _Schema | None:
+    """The schema after an alteration; None where it is refused."""
+    columns, old, new = dict(schema), 2 * change.name + 1, 2 * change.name + 2
+    gone = new if change.step == DROP_SECOND else old
+    if change.step == ADD:
+        return None if old in columns else schema | {(old, _FRESH)}
+    if gone not in columns or (change.step == RENAME and new in columns):
+        return None
+    left = schema - {(gone, columns[gone])}
+    return left | {(new, columns[old])} if change.step == RENAME else left
+
+
+def _same(schema: _Schema, known: _Schema, earlier: set[int]) -> bool:
+    """Whether this may be the schema that was told; `earlier` are the ids told of earlier versions."""
+    told = dict(known)
+    return {name for name, _ in schema} == told.keys() and all(
+        told[name] == each or (each == _FRESH and told[name] not in earlier) for name, each in schema
+    )

@@ -2,11 +2,15 @@
 
 How operations stand in the history (`mops`; names are partition keys, table and tablet ids integers):
 
-- `create`, `delete`, `alter`: `(f, name, value = id of the table)`; no value where the answer does not tell the id.
-- `rename`: the same; the new name stands in `row`.
+- `create`, `delete`, `alter`: `(f, name, value = id of the table)`; no value where the answer does not tell the id. Of
+  a creation `column` is how many partitions were asked for (0: not stated) and `values` how many replicas; of an
+  alteration `values` is the version after it.
+- `rename`: the same as `alter`; the new name stands in `row`.
 - `list`: one `table` a table: name, id, `row` = schema version, `column` = state.
 - `schema`, `created`, `altered`: `(f, name, value = id, row = version)`; no value where the answer tells only that
-  there is such a table, or with `column` = 1 that there is none.
+  there is such a table, or with `column` = 1 that there is none. `values` of `created` and `altered` is whether it is
+  done, of `schema` the table's state, its replication factor and the version that all its tablets are known to have
+  while it is ALTERING, else 0.
 - `locations`: `(f, name, value = id, column = how many partitions)`, no value where there is no such table; then one
   `tablet` each: `partition` = bucket, `value` = its id, `column` = state, `row` = how many replicas are told.
 - `reshape`, an alteration of the table whose rows are read and written: `partition` = the number of a column, `column`
@@ -16,7 +20,8 @@ How operations stand in the history (`mops`; names are partition keys, table and
 
 A failed `create` of class `already-present` has seen the name taken; one of the others of class `not-found` has seen it
 free; a failed `rename` of class `already-present` has seen the new name taken. Other failures say only that nothing was
-changed. Operations with other micro-operations (reads and writes of rows) are none of this model's business.
+changed. What of the cluster's answers is judged, and what is not and why, is a table in `docs/checking.md`. Operations
+with other micro-operations (reads and writes of rows) are none of this model's business.
 
 The model that `catalog` searches with: its state maps names to tables (id, schema version). One object it must be. A
 rename takes a table from one name to another in one step, and a list shows all names at one moment: as registers, one a
@@ -34,18 +39,30 @@ A table whose creation was never acknowledged has an id that nobody knows: ANONY
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from checkers.columns.batches import COLUMNS, SMALL, flat, flat_schema, ints, read_mops, read_operations, text_codes
+from checkers.columns.batches import (
+    COLUMNS,
+    SMALL,
+    WIDE,
+    flat,
+    flat_schema,
+    ints,
+    lists_of,
+    read_mops,
+    read_operations,
+    text_codes,
+)
 from checkers.columns.codes import FAIL, INFO, NEVER, OK
 
 CREATE, DELETE, ALTER, RENAME, LIST, SCHEMA, LOCATIONS, TABLE, TABLET, KNOWN, UNKNOWN, COLUMN, RESHAPE = range(13)
+CREATED, ALTERED = 13, 14
 
 MOP_KINDS: Final = {
     "create": CREATE,
@@ -55,8 +72,8 @@ MOP_KINDS: Final = {
     "table": TABLE,
     "tablet": TABLET,
     "schema": SCHEMA,
-    "created": SCHEMA,
-    "altered": SCHEMA,
+    "created": CREATED,
+    "altered": ALTERED,
     "locations": LOCATIONS,
     "known": KNOWN,
     "unknown": UNKNOWN,
@@ -78,6 +95,7 @@ _CLASSES: Final = {"already-present": TAKEN, "not-found": FREE}
 SCHEMA_OF_ROWS: Final = flat_schema(
     ("invoke", "complete", "begin_ns", "end_ns", "bound", "place", "name", "value", "row", "column"),
     **dict.fromkeys(("one", "outcome", "word", "final", "kind", "nil"), SMALL),
+    values=pa.list_(WIDE),
 )
 """One row a micro-operation, and one of kind LIST for each list itself. `word` is what a failure says; `bound` is the
 age that the answer may have (ns), 0 where it must be of the present."""
@@ -111,8 +129,11 @@ class Call:
 
     An observation has `seen`; where it is `total`, names that are not in it are free. `since` is the event after which
     the state that it shows existed: its invocation, or earlier where an old answer will do. `complete` is NEVER for a
-    change that may yet take effect. `order` is the event of its invocation, which names it. `version`, `step` and
-    `columns` (id and name each) are of the table whose rows are read and written.
+    change that may yet take effect. `order` is the event of its invocation, which names it. `version` is the one after
+    an alteration, None where that is not told. `states` are those of the tables seen, as far as they are told.
+    `buckets` and `replicas` are how many a creation asked for and an answer shows, 0 where not told; `done` is whether
+    a creation is; `applied` the version that all tablets are known to have. `step` and `columns` (id and name each) are
+    of the table whose rows are read and written, and so is `version` of these.
     """
 
     order: int
@@ -126,6 +147,9 @@ class Call:
     seen: tuple[TableSeen, ...] = ()
     states: tuple[int, ...] = ()
     buckets: int = 0
+    replicas: int = 0
+    done: bool | None = None
+    applied: int = 0
     tablets: tuple[Tablet, ...] = ()
     version: int | None = None
     step: int = 0
@@ -152,7 +176,9 @@ def flatten_calls(batch: pa.RecordBatch) -> pa.RecordBatch:
     phases, phase_names = text_codes(batch.column("phase"))
     final = np.array([str(name).startswith("final") for name in phase_names] + [False])
     row = operations.row[of]
+    no_lists = pa.array([[]] * len(lists), pa.list_(WIDE))
     columns: dict[str, Any] = {
+        "values": pa.concat_arrays([lists_of(mops, kept), no_lists]),
         "one": np.zeros(len(of), np.int8),
         "invoke": operations.invoke[of],
         "complete": operations.complete[of],
@@ -206,7 +232,7 @@ class _Ends:
         return self.last[place - 1] if place else -1
 
 
-def _call(rows: list[dict[str, int]], ends: _Ends) -> Call | None:
+def _call(rows: list[dict[str, Any]], ends: _Ends) -> Call | None:
     first = rows[0]
     kind, outcome = first["kind"], first["outcome"]
     since = first["invoke"] if not first["bound"] else ends.before(first["begin_ns"] - first["bound"])
@@ -219,20 +245,25 @@ def _call(rows: list[dict[str, int]], ends: _Ends) -> Call | None:
         "duration_ns": first["end_ns"] - first["begin_ns"],
     }
     if kind in (COLUMN, RESHAPE):
-        return _shape(common, rows) if outcome == OK else None
+        return _shape(common, rows) if outcome == OK or (outcome == INFO and kind == RESHAPE) else None
     if outcome == FAIL:
         seen = _refused(first)
         return None if seen is None else Call(**common, seen=(seen,))
     if kind in CHANGES:
         stated = None if first["nil"] or outcome == INFO else first["value"]
-        return Call(**common, name=first["name"], new=first["row"], id=stated)
+        change = Call(**common, name=first["name"], new=first["row"], id=stated)
+        more = next(iter(first["values"]), None) if outcome == OK else None
+        if kind == CREATE:
+            return replace(change, buckets=first["column"], replicas=more or 0)
+        return change if kind == DELETE else replace(change, version=more)
     return None if outcome != OK else _answer(common, kind, rows)
 
 
-def _shape(common: dict[str, Any], rows: list[dict[str, int]]) -> Call:
+def _shape(common: dict[str, Any], rows: list[dict[str, Any]]) -> Call:
     first = rows[0]
     if first["kind"] == RESHAPE:
-        return Call(**common, name=first["name"], version=first["row"], step=first["column"])
+        version = first["row"] if first["outcome"] == OK else None
+        return Call(**common, name=first["name"], version=version, step=first["column"])
     columns = tuple((row["value"], row["column"]) for row in rows)
     return Call(**common, version=first["row"], columns=columns)
 
@@ -246,7 +277,7 @@ def _refused(row: dict[str, int]) -> TableSeen | None:
     return None
 
 
-def _answer(common: dict[str, Any], kind: int, rows: list[dict[str, int]]) -> Call:
+def _answer(common: dict[str, Any], kind: int, rows: list[dict[str, Any]]) -> Call:
     if kind == LIST:
         tables = [row for row in rows if row["kind"] == TABLE]
         seen = tuple(TableSeen(row["name"], False, row["value"], row["row"]) for row in tables)
@@ -258,11 +289,24 @@ def _answer(common: dict[str, Any], kind: int, rows: list[dict[str, int]]) -> Ca
         return Call(**common, tablets=shown)
     stated = None if first["nil"] else first["value"]
     absent = stated is None and (kind == LOCATIONS or first["column"] == 1)
-    if kind == SCHEMA:
+    if kind in (SCHEMA, CREATED, ALTERED):
         version = None if stated is None else first["row"]
-        return Call(**common, seen=(TableSeen(first["name"], absent, stated, version),))
+        seen = (TableSeen(first["name"], absent, stated, version),)
+        return Call(**common, seen=seen, **({} if stated is None else _more(kind, first["values"])))
     tablets = tuple(Tablet(row["name"], row["value"], row["column"], row["row"]) for row in rows[1:])
     return Call(**common, seen=(TableSeen(first["name"], absent, stated),), buckets=first["column"], tablets=tablets)
+
+
+def _more(kind: int, values: Sequence[int]) -> dict[str, Any]:
+    """What an answer about a table that there is says beside its id and version."""
+    if not values:
+        return {}
+    if kind == CREATED:
+        return {"done": bool(values[0])}
+    if kind == ALTERED:
+        return {"states": (TABLE_STATES.index("RUNNING" if values[0] else "ALTERING"),)}
+    state, replicas, applied = (*values, 0, 0)[:3]
+    return {"states": (state,), "replicas": replicas, "applied": applied}
 
 
 ANONYMOUS: Final = -1
@@ -294,6 +338,8 @@ def after(state: State, call: Call, bindable: Bindable = never) -> State | None:
     if here is None or not _is_or_may_be(here, call.id, bindable):
         return None
     known = here[0] if call.id is None else call.id
+    if call.version not in (None, here[1] + 1):
+        return None
     if call.kind == DELETE:
         return _with(state, call.name, None)
     if call.kind == ALTER:

@@ -2,10 +2,11 @@
 
 The object's state maps names to tables, each with an id of its own and a schema version; `checkers.catalog.calls` says
 what operations do to it and how they stand in the history. First come the contradictions that no order can mend
-(`checkers.catalog.refute`): they are certain whatever the history's size, and cover what linearizability of names alone
-would not: records that were never committed, tables with some of their tablets, tablets that give way and come back,
-versions that go back, changes that are not done once all faults are healed. If there are none, a search looks for an
-order of all operations (`checkers.catalog.search`). It is exact within its work; past it the answer is unknown.
+(`checkers.catalog.refute`, `checkers.catalog.lifecycles`): they are certain whatever the history's size, and cover what
+linearizability of names alone would not: records that were never committed, tables with some of their tablets, tablets
+that give way and come back, versions that go back, changes that are not done once all faults are healed. If there are
+none, a search looks for an order of all operations (`checkers.catalog.search`). It is exact within its work; past it
+the answer is unknown.
 
 The search looks at the whole history in one piece: it carries from each completion to the next the set of states that
 are possible, so that its cost grows with the operations that are open, not with the length of the history.
@@ -20,8 +21,18 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from checkers.catalog.altered_rows import RowsFlow, of_cell, schema_findings
-from checkers.catalog.calls import CREATE, INPUT_COLUMNS, SCHEMA_OF_ROWS, Call, calls_of, flatten_calls
+from checkers.catalog.altered_rows import RowsFlow, growth_findings, of_cell, schema_findings
+from checkers.catalog.calls import (
+    COLUMN,
+    CREATE,
+    INPUT_COLUMNS,
+    RESHAPE,
+    SCHEMA_OF_ROWS,
+    Call,
+    calls_of,
+    flatten_calls,
+)
+from checkers.catalog.lifecycles import lifecycle_refutations, replica_doubts
 from checkers.catalog.refute import refutations
 from checkers.catalog.search import STUCK, UNDECIDED, SearchAnswer, search
 from checkers.columns.codes import NEVER
@@ -71,21 +82,23 @@ class CatalogFlow:
 
 def judged(calls: list[Call], explain: int, budget_ns: int, most_work: int) -> Findings:
     """What is wrong with the calls of a whole history."""
-    found = [*schema_findings(calls), *refutations(calls, budget_ns)]
-    shapes, calls = calls, [call for call in calls if call.version is None]
-    doubts: tuple[str, ...] = ()
+    every, calls = calls, [call for call in calls if call.kind not in (COLUMN, RESHAPE)]
+    shapes = [call for call in every if call.kind in (COLUMN, RESHAPE)]
+    found = [*schema_findings(shapes)] or [*growth_findings(shapes)]
+    found += [*refutations(calls, budget_ns), *lifecycle_refutations(calls)]
+    doubts = replica_doubts(calls)
     work = 0
     if not found:
         answer = search(calls, most_work)
         found, work = list(_stuck(answer)), answer.work
         if answer.word == UNDECIDED:
-            doubts = (f"The search for an order of {len(calls)} operations was given up after {work} steps.",)
+            doubts = (*doubts, f"The search for an order of {len(calls)} operations was given up after {work} steps.")
     return counted(
         found,
         explain,
-        ops=len(shapes),
+        ops=len(every),
         reasons=doubts,
-        figures=_figures(calls) | {"answered": sum(call.complete != NEVER for call in shapes), "steps": work},
+        figures=_figures(calls) | {"answered": sum(call.complete != NEVER for call in every), "steps": work},
     )
 
 
@@ -165,6 +178,9 @@ def _id(facts: dict[str, Any]) -> str:
 
 def _uncommitted(speaker: Speaker, finding: Finding) -> str:
     facts = finding.facts
+    if "id" in facts:
+        shown = f"shows the tablet {facts['id']:x} in the state {facts['state']}"
+        return f"{opening(_op(speaker, finding.ops[0]))} {shown}, which no committed record that clients see has."
     seen = f"a {facts['what']} of {_name(finding)} in the state {facts['state']}"
     return f"{opening(_op(speaker, finding.ops[0]))} shows {seen}, which no committed record that clients see has."
 
@@ -202,13 +218,16 @@ def _flickering(speaker: Speaker, finding: Finding) -> str:
 
 def _lost(speaker: Speaker, finding: Finding) -> str:
     known, listing = (_op(speaker, index) for index in finding.ops)
+    misses = "misses it" if speaker.rows[finding.ops[1]]["f"] == "list" else "shows a tablet of it DELETED"
     return (
-        f"{opening(known)} tells of {_id(finding.facts)}; {listing} misses it, and nobody can have deleted it between."
+        f"{opening(known)} tells of {_id(finding.facts)}; {listing} {misses}, and nobody can have deleted it between."
     )
 
 
 def _returned(speaker: Speaker, finding: Finding) -> str:
     gone, again = (_op(speaker, index) for index in finding.ops)
+    if speaker.rows[finding.ops[0]]["f"] == "tablets":
+        return f"{opening(gone)} shows a tablet of {_id(finding.facts)} DELETED, and {again} finds it all the same."
     return f"{opening(_id(finding.facts))} was deleted by {gone}, and {again} finds it all the same."
 
 
@@ -240,6 +259,57 @@ def _tablet_gone(speaker: Speaker, finding: Finding) -> str:
     shown, asked = (_op(speaker, index) for index in finding.ops)
     tablet = f"the tablet with the id {finding.facts['id']:x}"
     return f"{opening(shown)} shows {tablet}, of which there is no record by {asked}. Records are kept for ever."
+
+
+def _tablet_went_back(speaker: Speaker, finding: Finding) -> str:
+    earlier, later = (_op(speaker, index) for index in finding.ops)
+    facts = finding.facts
+    shown = f"shows the tablet with the id {facts['id']:x} {facts['was']}, and later {later} shows it {facts['now']}"
+    return f"{opening(earlier)} {shown}, which it can't become."
+
+
+def _altering(speaker: Speaker, finding: Finding) -> str:
+    facts, ops = finding.facts, [_op(speaker, index) for index in finding.ops]
+    table = f"{_id(facts)} at version {facts['version']}"
+    if len(ops) > 1:
+        return f"{opening(ops[0])} shows {table} as altered everywhere, and later {ops[1]} shows it ALTERING again."
+    if facts["applied"]:
+        return f"{opening(ops[0])} shows {table} and that all tablets follow version {facts['applied']}: not both."
+    return f"{opening(ops[0])} shows {table} ALTERING, and version 0 is no alteration's."
+
+
+def _undone(speaker: Speaker, finding: Finding) -> str:
+    done, later = (_op(speaker, index) for index in finding.ops)
+    table = _id(finding.facts)
+    return f"{opening(done)} says that {table} was created in all its parts, and later {later} shows it being created."
+
+
+def _two_places(speaker: Speaker, finding: Finding) -> str:
+    ops = " and ".join(_op(speaker, index) for index in finding.ops)
+    verb = "show" if len(finding.ops) > 1 else "shows"
+    tablet = f"the tablet with the id {finding.facts['id']:x}"
+    return f"{opening(ops)} {verb} {tablet} in two places: it is of one partition of one table."
+
+
+def _wrong_size(speaker: Speaker, finding: Finding) -> str:
+    facts, ops = finding.facts, [_op(speaker, index) for index in finding.ops]
+    has = f"{facts['buckets']} partitions" if facts["buckets"] else f"{facts['replicas']} replicas of each tablet"
+    shown = f"{opening(ops[-1])} shows {_id(facts)} with {has}"
+    return f"{shown}; {ops[0]} says otherwise." if len(ops) > 1 else f"{shown}, which no creation asked for."
+
+
+def _schema_unasked(speaker: Speaker, finding: Finding) -> str:
+    facts = finding.facts
+    told = f"{opening(_op(speaker, finding.ops[0]))} told version {facts['now']} of the schema"
+    if facts["now"] > facts["most"]:
+        return f"{told}, but only {facts['most']} alterations of it can have begun by then."
+    return f"{told}, but {facts['least']} alterations of it had been acknowledged before."
+
+
+def _column_unasked(speaker: Speaker, finding: Finding) -> str:
+    ops = " and ".join(_op(speaker, index) for index in finding.ops)
+    version = f"version {finding.facts['version']} of the schema"
+    return f"No alterations lead from the schemas before to {version}, of which {ops} told."
 
 
 def _schemas_differ(speaker: Speaker, finding: Finding) -> str:
@@ -310,5 +380,12 @@ _SENTENCES: Final[dict[str, Say]] = {
     "schemas-differ": _schemas_differ,
     "schema-went-back": _schema_went_back,
     "column-came-back": _column_came_back,
+    "schema-without-alter": _schema_unasked,
+    "column-without-alter": _column_unasked,
+    "altering-without-alter": _altering,
+    "tablet-went-back": _tablet_went_back,
+    "creation-undone": _undone,
+    "tablet-in-two-places": _two_places,
+    "wrong-size": _wrong_size,
 }
 SENTENCES: Final = _SENTENCES

@@ -127,7 +127,8 @@ def _mop(f: str, address: str, value: str) -> Mop:
     cell: dict[str, Any] = {"table": table, "row": row, "column": column}
     if value.startswith("["):
         return Mop(f, partition, None, None, tuple(_item(item) for item in value[1:-1].split()), **cell)
-    return Mop(f, partition, _item(value), **cell)
+    value, *items = value.replace("[", " ").replace(",", " ").rstrip("]").split()
+    return Mop(f, partition, _item(value), None, tuple(map(_item, items)) or None, **cell)
 
 
 def _item(text: str) -> int | None:

@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from checkers.linearizability.objects.locks import RULES
 from checkers.made.catalog import CatalogShape, catalog_calls, events_of
 from checkers.made.examples import ExampleGroup, groups, open_example
 from checkers.made.injection import INJECTED, TICK_NS, InjectedTxn, Renamed, Template, history_of, spliced
@@ -198,7 +199,8 @@ _CELL_MODELS: Final = ("sessions", "monotonic-reads", "read-your-writes", "monot
 BASES: Final[dict[str, HistoryMaker]] = {
     **dict.fromkeys(("register", "cas-register", "catalog-rows", "stats"), HistoryMaker(_registers, 100)),
     **dict.fromkeys(
-        ("mutex", "lin-set", "lin-queue", "fifo-queue", "kv-append", "multi-register"), HistoryMaker(_objects)
+        ("mutex", *RULES, "lin-set", "lin-queue", "fifo-queue", "kv-append", "multi-register", "causal-reverse"),
+        HistoryMaker(_objects),
     ),
     **dict.fromkeys(
         ("list-append", "rw-register", "isolation"), HistoryMaker(_transactions, 30, "keys in use at once")

@@ -45,11 +45,13 @@ class _Store:
     cells: dict[int, int | None] = field(default_factory=dict)
     items: list[int] = field(default_factory=list)
     gone: list[int] = field(default_factory=list)
+    held: dict[int, int] = field(default_factory=dict)
     count: int = 0
     text: str = ""
     texts: dict[str, int] = field(default_factory=dict)
     pieces: dict[int, str] = field(default_factory=dict)
     corrupt: bool = False
+    process: int = 0
 
     def value(self) -> int:
         self.count += 1
@@ -118,6 +120,28 @@ def _lock_effect(store: _Store, mops: tuple[Mop, ...]) -> tuple[Mop, ...] | None
     return mops
 
 
+def _held_next(store: _Store, process: int) -> tuple[str, tuple[Mop, ...]]:
+    """Who holds a lock may acquire it again where that is allowed, and gives it back else."""
+    again = store.shape.model == "reentrant-mutex" and store.random.random() < 0.3
+    f = "release" if store.held.get(process) and not again else "acquire"
+    return f, (Mop(f, 0),)
+
+
+def _held_effect(store: _Store, mops: tuple[Mop, ...]) -> tuple[Mop, ...] | None:
+    others = sum(count for process, count in store.held.items() if process != store.process)
+    mine, fenced = store.held.get(store.process, 0), store.shape.model == "fenced-mutex"
+    if mops[0].f == "release":
+        store.held[store.process] = mine - 1
+        return mops
+    again = mine and store.shape.model == "owner-mutex"
+    taken = others + mine if store.shape.model == "semaphore" else others
+    if taken or again:
+        return mops if others and store.wrong() else None
+    store.held[store.process] = mine + 1
+    store.count += 1
+    return (Mop("acquire", 0, store.count),) if fenced else mops
+
+
 def _queue_next(store: _Store, process: int) -> tuple[str, tuple[Mop, ...]]:
     if store.random.random() < 0.5:
         return "dequeue", (Mop("dequeue", 0),)
@@ -140,6 +164,9 @@ def _queue_effect(store: _Store, mops: tuple[Mop, ...]) -> tuple[Mop, ...]:
 def _set_next(store: _Store, process: int) -> tuple[str, tuple[Mop, ...]]:
     if store.random.random() < _READ:
         return "read", (Mop("r", 0),)
+    if store.shape.model == "causal-reverse":
+        store.count += 1
+        return "write", (Mop("w", 0, store.count),)
     f = "remove" if store.shape.values and store.random.random() < 0.4 else "add"
     return f, (Mop(f, 0, store.value()),)
 
@@ -149,7 +176,7 @@ def _set_effect(store: _Store, mops: tuple[Mop, ...]) -> tuple[Mop, ...]:
     if mops[0].f == "r":
         wrong = (-1,) if store.wrong() else ()
         return (Mop("r", 0, values=(*store.items, *wrong)),)
-    store.items = [item for item in store.items if item != value] + ([value] if mops[0].f == "add" else [])
+    store.items = [item for item in store.items if item != value] + ([value] if mops[0].f != "remove" else [])
     return mops
 
 
@@ -178,6 +205,8 @@ MODELS: Final[dict[str, tuple[_Next, _Effect]]] = {
     "cas-register": (_register_next, _cells_effect),
     "multi-register": (_rows_next, _cells_effect),
     "mutex": (_lock_next, _lock_effect),
+    **dict.fromkeys(("owner-mutex", "reentrant-mutex", "fenced-mutex", "semaphore"), (_held_next, _held_effect)),
+    "causal-reverse": (_set_next, _set_effect),
     "fifo-queue": (_queue_next, _queue_effect),
     "lin-queue": (_queue_next, _queue_effect),
     "lin-set": (_set_next, _set_effect),
@@ -223,7 +252,7 @@ def object_events(shape: ObjectShape, texts: dict[str, int]) -> Iterator[Op]:
         chosen = random.randrange(len(running))
         one = running[chosen]
         if not one.done:
-            one.done = True
+            one.done, store.process = True, one.op.process
             one.seen = effect(store, one.op.mops) if not one.info or random.random() < 0.5 else one.op.mops
             continue
         running[chosen] = running[-1]

@@ -1,8 +1,11 @@
 """The model `snapshot-reads`: reads at a timestamp are final, complete and the same everywhere.
 
-Columns: `requested_ts` is the T of a read; `served_ts` of an acknowledged write is its commit timestamp (a compare-and-
-set writes too); `bound` (ns) of a read is how old its answer may be. Writes without `served_ts`, or of unknown outcome,
-have a commit timestamp that is not known: of their versions only what reads themselves show is concluded.
+Columns: `requested_ts` is the T of a read. One that asks for none, or for a bound, has the T that it says it was served
+at, `served_ts`: what it showed is there for good as well. `served_ts` of an acknowledged write is its commit timestamp
+(a compare-and-set writes too); `bound` (ns) of a read is how old its answer may be. Writes without `served_ts`, or of
+unknown outcome, have a commit timestamp that is not known: of their versions only what reads themselves show is
+concluded. A read that says it was served at another time than asked for is judged at the one asked for; whether it is
+right at the other is not decided.
 
 Where several writes gave a cell one value, and all of them state their timestamps, a read at T shows the last of them
 at or below T, or else the first: it can't be right if it shows another. If some state none, it may show one of these;
@@ -80,6 +83,7 @@ def _doubts(figures: Mapping[str, int]) -> list[str]:
     if not figures.get("snapshot_reads") and not figures.get("bounded_reads"):
         return ["No read that succeeded states a timestamp or a bound."]
     doubts = [
+        _reads(figures.get("reads_served_elsewhen", 0), "what was there at another time than asked for"),
         reads_of_several(figures.get("reads_undecided", 0)),
         values_of_nobody(figures.get("values_unwritten", 0)),
         writes_of_two_orders(figures.get("writes_untimely", 0)),
@@ -119,6 +123,7 @@ class SnapshotKernel:
             "snapshot_reads": int(table.asked.sum()),
             "bounded_reads": int(table.bounded.sum()),
             "bounded_reads_untimed": int((table.bounded & ~table.timed).sum()),
+            "reads_served_elsewhen": table.elsewhen,
             "reads_undecided": int(table.undecided().sum()),
             "reads_of_ties": tied,
             "reads_intermediate": intermediate,
@@ -135,7 +140,9 @@ class _ReadTable:
     what they show (see `_matched`); `stamp` is by version its commit timestamp, NIL if not known. `several` says by row
     whether several wrote its value, `unwritten` how many values were read that nobody wrote; `nobodys` flags versions
     that no operation left: these, and those that their own operation wrote over. `untimely` is how many writes of
-    cells with bounded reads contradict real time by their timestamps, where these don't order the cell."""
+    cells with bounded reads contradict real time by their timestamps, where these don't order the cell; `elsewhen` how
+    many reads were served at another time than asked for. `requested_ts` of a read that asks for none is when it was
+    served."""
 
     rows: Columns
     cell: Ints
@@ -152,16 +159,20 @@ class _ReadTable:
     unwritten: int
     nobodys: np.ndarray
     untimely: int
+    elsewhen: int
 
     @staticmethod
     def of(rows: Columns) -> _ReadTable:
         rows, cell, begin = sorted_cells(rows)
+        read = rows["kind"] == READ
+        asked_none, served = read & (rows["requested_ts"] == NIL), rows["served_ts"]
+        elsewhen = int((read & ~asked_none & (served != NIL) & (served != rows["requested_ts"])).sum())
+        rows = rows | {"requested_ts": np.where(asked_none, served, rows["requested_ts"])}
         version, count = together([cell, rows["value"]])
         versions, timed = ordered_versions(rows, cell, len(begin) - 1, version, count, cell)
         replaced = replaced_versions(rows, cell, version, versions)
         order, several = order_by_row(rows, version, cell, versions, timed), versions.unclear[version]
         unwritten = values_unwritten(rows, version, versions)
-        read = rows["kind"] == READ
         commits = ~read & (rows["status"] == OK) & (rows["served_ts"] != NIL)
         asked, bounded = read & (rows["requested_ts"] != NIL), read & (rows["bound"] != NIL)
         of_value = version
@@ -177,7 +188,9 @@ class _ReadTable:
         # A read at a timestamp goes by what is stated; one within a bound goes by the order that there is none of.
         untimely = int(np.isin(cell[versions.untimely], cell[bounded]).sum())
         chosen = (asked, bounded, commits)
-        return _ReadTable(rows, cell, len(begin) - 1, order, several, *shown, *chosen, unwritten, nobodys, untimely)
+        return _ReadTable(
+            rows, cell, len(begin) - 1, order, several, *shown, *chosen, unwritten, nobodys, untimely, elsewhen
+        )
 
     @property
     def timed(self) -> np.ndarray:

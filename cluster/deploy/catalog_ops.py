@@ -82,7 +82,7 @@ class CatalogOps:
     async def _create(self, mop: Mop) -> tuple[Mop, ...]:
         name = table_name(mop.partition)
         reply = await self._catalog.create_table(name, COLUMNS, max(1, mop.column), REPLICATION_FACTOR)
-        return (replace(mop, value=short_id(reply.table_id)),)
+        return (replace(mop, value=short_id(reply.table_id), values=(REPLICATION_FACTOR,)),)
 
     async def _delete(self, mop: Mop) -> tuple[Mop, ...]:
         reply = await self._catalog.delete_table(table_name(mop.partition))
@@ -90,11 +90,11 @@ class CatalogOps:
 
     async def _alter(self, mop: Mop) -> tuple[Mop, ...]:
         reply = await self._catalog.alter_table(table_name(mop.partition), (step_of(mop.expected or 0, mop.column),))
-        return (replace(mop, value=short_id(reply.table_id)),)
+        return (replace(mop, value=short_id(reply.table_id), values=(reply.version,)),)
 
     async def _rename(self, mop: Mop) -> tuple[Mop, ...]:
         reply = await self._catalog.alter_table(table_name(mop.partition), (), table_name(mop.row))
-        return (replace(mop, value=short_id(reply.table_id)),)
+        return (replace(mop, value=short_id(reply.table_id), values=(reply.version,)),)
 
     async def _reshape(self, mop: Mop) -> tuple[Mop, ...]:
         """Alter the table whose rows are read and written meanwhile; the answer tells its version after that."""
@@ -133,7 +133,8 @@ class CatalogOps:
 
     async def _schema(self, mop: Mop) -> tuple[Mop, ...]:
         reply = await self._catalog.table_schema(table_name(mop.partition))
-        return (replace(mop, value=short_id(reply.table_id), row=reply.version),)
+        more = (_place(TABLE_STATES, reply.state), reply.replication_factor, reply.fully_applied_version)
+        return (replace(mop, value=short_id(reply.table_id), row=reply.version, values=more),)
 
     async def _created(self, mop: Mop) -> tuple[Mop, ...]:
         return await self._done(mop, self._catalog.is_create_done)

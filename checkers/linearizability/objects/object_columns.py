@@ -16,7 +16,7 @@ from checkers.columns.dense import together
 from checkers.columns.mops import ADDRESS, Columns
 from checkers.columns.projection import KeyedOps
 
-MUTEX, FIFO, BAG, SET, STRING, ROW = range(6)
+MUTEX, FIFO, BAG, SET, STRING, ROW, LOCK = range(7)
 """Kinds of objects."""
 
 ACQUIRE, RELEASE, ENQUEUE, DEQUEUE, TAKE, IS_EMPTY, ADD, REMOVE, MEMBERS, PUT, APPEND, GET, TXN, LOOK, REFUSED = range(
@@ -40,6 +40,24 @@ FADED: Final = 1
 
 ABSENT: Final[Any] = None
 """Instead of the columns of another kind."""
+
+
+OWNED, REENTRANT, FENCED, PERMITS = range(4)
+"""Rules of a LOCK: who holds it alone releases it; may acquire it again; gets a higher token each time; or it has
+permits, and no owner."""
+
+
+class LockColumns(NamedTuple):
+    """Of locks with a `rule`. A state is (token * (`most` + 1) + count) * `owners` + owner: nobody (0) or a number
+    below `owners`, how often it is held or how many permits are taken, at most `most`, and the level of the last token.
+    By row the `owner`, the level of the token given (`fence`, 0: not known) and how many permits (`amount`)."""
+
+    rule: int
+    owners: int
+    most: int
+    owner: Ints
+    fence: Ints
+    amount: Ints
 
 
 class QueueColumns(NamedTuple):
@@ -129,6 +147,7 @@ class ObjectOps(NamedTuple):
     sets: SetColumns = ABSENT
     strings: StringColumns = ABSENT
     rows: RowColumns = ABSENT
+    locks: LockColumns = ABSENT
 
 
 def plainly(ops: ObjectOps) -> ObjectOps:
@@ -263,7 +282,9 @@ def only(ops: ObjectOps, keys: Ints) -> tuple[ObjectOps, Ints]:
 def _chosen(ops: ObjectOps, rows: Ints, offsets: Ints) -> ObjectOps:
     """Some of the rows, of which each object has those between its offsets. What is not by row stays as it is."""
     complete = ops.complete[rows]
-    sets, strings, registers = ops.sets, ops.strings, ops.rows
+    sets, strings, registers, locks = ops.sets, ops.strings, ops.rows, ops.locks
+    if ops.model == LOCK:
+        locks = locks._replace(owner=locks.owner[rows], fence=locks.fence[rows], amount=locks.amount[rows])
     if ops.model == SET:
         sets = sets._replace(first=sets.first[rows], last=sets.last[rows])
     if ops.model == STRING:
@@ -282,6 +303,7 @@ def _chosen(ops: ObjectOps, rows: Ints, offsets: Ints) -> ObjectOps:
         sets=sets,
         strings=strings,
         rows=registers,
+        locks=locks,
     )
 
 

@@ -51,6 +51,7 @@ from checkers.linearizability.driver import (
     with_wide,
 )
 from checkers.linearizability.objects.object_columns import (
+    LOCK,
     MUTEX,
     OBSERVERS,
     SET,
@@ -484,7 +485,7 @@ class ObjectRun:
 
 
 def _start(ops: ObjectOps, beam: int) -> ObjectRun:
-    slots, plain = slots_for(int(most_open(ops).max(initial=0))), ops.model in (MUTEX, STRING)
+    slots, plain = slots_for(int(most_open(ops).max(initial=0))), ops.model in (MUTEX, LOCK, STRING)
     frontier, visited, after = (make_config_set(FIRST_CONFIGURATIONS, slots // 64) for _ in range(3))
     search = ObjectSearch(
         ops,
@@ -550,7 +551,7 @@ def _last_changes(ops: ObjectOps, stuck: int) -> tuple[int, ...]:
 def _configurations(search: ObjectSearch, most: int) -> tuple[tuple[tuple[tuple[int, ...], tuple[int, ...]], ...], int]:
     frontier = search.frontier
     live = [place for place in range(int(frontier.tally.used)) if frontier.state[place] >= 0]
-    plain = search.ops.model in (MUTEX, STRING)
+    plain = search.ops.model in (MUTEX, LOCK, STRING)
     found = []
     for place in live[:most]:
         state = int(frontier.state[place])

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from checkers.explain.speaker import Speaker, key_in, listed, opening
 from checkers.findings import Finding, Key
+from checkers.linearizability.objects.locks import RULES
 from checkers.linearizability.objects.queue_order import COVERED, MISSING, OVERTAKEN, STUCK_IN
 from checkers.source import Source
 from checkers.verdict import Anomaly
@@ -23,7 +24,7 @@ _CORE: Final = 8
 def explain_all(model: str, source: Source, findings: Sequence[Finding]) -> dict[str, tuple[Anomaly, ...]]:
     """Every finding as an anomaly with its operations; reads just those operations from the source."""
     rows = source.operations([index for finding in findings for index in finding.ops])
-    told = _Teller(model, Speaker(source, rows))
+    told = _Teller("lin-set" if model == "causal-reverse" else model, Speaker(source, rows))
     explained: dict[str, tuple[Anomaly, ...]] = {}
     for finding in findings:
         explained[finding.anomaly] = (*explained.get(finding.anomaly, ()), told.anomaly(finding))
@@ -67,7 +68,9 @@ class _Teller:
         mop = row["mops"][0]
         name = {"r": "get" if self._model == "kv-append" else "read", "w": "put"}.get(mop["f"], mop["f"])
         if name in ("acquire", "release"):
-            return f"{who} {name}"
+            value = mop["value"] if row["type"] == "ok" else None
+            of = {"semaphore": "permits: ", "fenced-mutex": "token "}.get(self._model) if value is not None else None
+            return f"{who} {name}" + (f" ({of}{value})" if of else "")
         if mop["values"] is not None:
             return f"{who} read of {self._set(mop['values'])}"
         if mop["value"] is None:
@@ -199,13 +202,24 @@ class _Teller:
         return f"{said}. Nor does it fit after what was open with it ({others}), in any order."
 
     def _thing(self) -> str:
-        things = {"mutex": "lock", "fifo-queue": "queue", "lin-queue": "queue", "lin-set": "set"}
+        things = {
+            **dict.fromkeys(RULES, "lock"),
+            "semaphore": "semaphore",
+            "mutex": "lock",
+            "fifo-queue": "queue",
+            "lin-queue": "queue",
+            "lin-set": "set",
+        }
         return f"the {things.get(self._model, 'value')}" if self._model != "multi-register" else "the registers"
 
     def _state(self, state: Any) -> str:
         """`held`, `[3, 4]`, `{1, 2}`, `"x y"`, `key :x = 1 and key :y = 2`."""
         if self._model == "mutex":
             return "held" if state else "free"
+        if self._model == "semaphore":
+            return f"without {state[1]} of its permits" if state[1] else "with all its permits"
+        if self._model in RULES:
+            return _held(*state)
         if self._model == "kv-append":
             return "a string that no get returns" if state is None else f'"{_shortened(state)}"'
         if self._model == "multi-register":
@@ -226,6 +240,8 @@ class _Teller:
         index = int(finding.facts["stuck"])
         row, shown = self._speaker.rows[index], self._state(state)
         mop = row["mops"][0]
+        if self._model in RULES:
+            return self._why_lock(mop["f"] == "acquire", state)
         if mop["f"] == "acquire":
             return "a lock that is held can't be acquired"
         if mop["f"] == "release":
@@ -242,6 +258,13 @@ class _Teller:
         if self._model == "multi-register":
             return self._why_registers(row["mops"], state)
         return f"the get returned {self._shown(mop['value']) if mop['value'] is not None else 'nothing'}"
+
+    def _why_lock(self, acquires: bool, state: Sequence[Any]) -> str:
+        if self._model == "semaphore":
+            return "more permits were not free" if acquires else "more permits were not taken"
+        if not acquires:
+            return "only who holds a lock can release it"
+        return "a lock that is held can't be acquired" if state[1] else "a token has to be higher than those before it"
 
     def _why_members(self, seen: Sequence[int], state: Sequence[int | None]) -> str:
         unexpected = [self._shown(value) for value in seen if value not in state]
@@ -288,6 +311,14 @@ class _Teller:
         if not left:
             return f"{why}, and nothing else is open"
         return f"{why}, and {self._listed(left)} can't be put before it so that it fits"
+
+
+def _held(session: int | None, count: int) -> str:
+    """By whom a lock is held; a session below 0 is a process."""
+    if session is None or not count:
+        return "free"
+    by = f"process {-1 - session}" if session < 0 else f"session {session}"
+    return f"held by {by}" + (f", {count} times" if count > 1 else "")
 
 
 def _shortened(text: str) -> str:

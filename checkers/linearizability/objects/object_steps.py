@@ -1,8 +1,8 @@
 """What objects do: one step of a lock, queue, bag, set, string or row of registers, for the search in `object_search`.
 
 A state is a number: of an interned word (`word_store`) for queues (the elements, first to last), bags (sorted), sets
-(sorted) and rows of registers (a symbol each); 0 or 1 for a lock; for strings a node of the trie of all prefixes of
-what was ever read, node 0 standing for every other string: nobody ever sees one of those.
+(sorted) and rows of registers (a symbol each); 0 or 1 for a plain lock, `LockColumns` for others; for strings a node of
+the trie of all prefixes of what was ever read, node 0 standing for every other string: nobody ever sees one of those.
 
 Steps know what the history says later and refuse what it rules out, so that hopeless orders are not followed:
 - what is enqueued behind an element that is dequeued only after the newcomer must have left, or before such a newcomer
@@ -27,14 +27,18 @@ from checkers.linearizability.objects.object_columns import (
     DEQUEUE,
     ENQUEUE,
     FADED,
+    FENCED,
     FIFO,
     GET,
     IS_EMPTY,
     ITEM,
+    LOCK,
     MEMBERS,
     MUTEX,
     OBSERVERS,
+    PERMITS,
     PUT,
+    REENTRANT,
     REFUSED,
     ROW,
     SET,
@@ -121,7 +125,7 @@ def _row_hides(rows, row, other):
 @lean
 def first_state(ops, key, store):
     """An object's state before everything; the store must be empty."""
-    if ops.model == MUTEX:
+    if ops.model in (MUTEX, LOCK):
         return np.int32(0)
     if ops.model == STRING:
         return _root(ops.strings, key)
@@ -303,11 +307,37 @@ def _row_step(rows, ops, row, state, store, event):
 
 
 @lean
+def _lock_step(locks, ops, row, state):
+    if locks is None:
+        return np.int32(IMPOSSIBLE)
+    owner, counted = state % locks.owners, state // locks.owners
+    count, token = counted % (locks.most + 1), counted // (locks.most + 1)
+    acquires, mine, amount = ops.kind[row] == ACQUIRE, locks.owner[row], locks.amount[row]
+    if locks.rule != PERMITS:
+        again = locks.rule == REENTRANT and owner == mine
+        if (acquires and count > 0 and not again) or (not acquires and owner != mine):
+            return np.int32(IMPOSSIBLE)
+        if acquires and locks.rule == FENCED:
+            # A token that is not known is the next one: none leaves more room for those to come.
+            given = locks.fence[row] if locks.fence[row] > 0 else token + 1
+            if given <= token:
+                return np.int32(IMPOSSIBLE)
+            token = given
+    count += amount if acquires else -amount
+    if count < 0 or count > locks.most:
+        return np.int32(IMPOSSIBLE)
+    owner = mine if count > 0 else 0
+    return np.int32((token * (locks.most + 1) + count) * locks.owners + owner)
+
+
+@lean
 def step(ops, row, state, store, event):
     """The state after an operation, IMPOSSIBLE or NO_ROOM; `event` is the time."""
     if ops.model == MUTEX:
         wanted = 0 if ops.kind[row] == ACQUIRE else 1
         return np.int32(1 - state) if state == wanted else np.int32(IMPOSSIBLE)
+    if ops.model == LOCK:
+        return _lock_step(ops.locks, ops, row, state)
     if ops.model == STRING:
         return _string_step(ops.strings, ops, row, state)
     if ops.model == SET:

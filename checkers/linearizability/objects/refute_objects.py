@@ -1,4 +1,4 @@
-"""The models `mutex`, `fifo-queue`, `lin-queue`, `lin-set`, `kv-append`, `multi-register`: linearizable objects."""
+"""The models of linearizable objects: locks and semaphores, queues, sets, strings and rows of registers."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from checkers.engines.api import Engine
 from checkers.engines.grouped import Sharing, judge_mops
 from checkers.findings import Finding, Findings, Key, refuse_unsupported
 from checkers.linearizability.driver import INVALID, UNDECIDED, VALID, Budget
+from checkers.linearizability.objects.locks import RULES, build_locks
 from checkers.linearizability.objects.multi_registers import build_rows
 from checkers.linearizability.objects.object_columns import (
     ACQUIRE,
@@ -27,6 +28,7 @@ from checkers.linearizability.objects.object_columns import (
     FADED,
     FIFO,
     GET,
+    LOCK,
     MEMBERS,
     MUTEX,
     PUT,
@@ -59,9 +61,10 @@ from checkers.linearizability.objects.queues_and_sets import (
 )
 from checkers.linearizability.objects.strings import build_strings, string_registers
 from checkers.linearizability.registers.refute_registers import RegisterKernel, decided_verdict
-from checkers.options import CheckOptions, initial_setting
+from checkers.options import CheckOptions, initial_setting, int_setting
 from checkers.source import Interned, Source
 from checkers.verdict import Verdict
+from harness.errors import UserError
 
 NONLINEARIZABLE: Final = "nonlinearizable"
 
@@ -89,6 +92,7 @@ class ObjectModel:
     projection: MopProjection
 
 
+_LOCKS: Final = {"acquire": ACQUIRE, "release": RELEASE}
 _QUEUE: Final = MopProjection({"enqueue": ENQUEUE, "dequeue": DEQUEUE}, keep_failed=False, single=True)
 
 OBJECT_MODELS: Final[dict[str, ObjectModel]] = {
@@ -98,7 +102,19 @@ OBJECT_MODELS: Final[dict[str, ObjectModel]] = {
     ),
     "mutex": ObjectModel(
         "an acquire or a release",
-        MopProjection({"acquire": ACQUIRE, "release": RELEASE}, keep_failed=False, single=True),
+        MopProjection(_LOCKS, keep_failed=False, single=True),
+    ),
+    **dict.fromkeys(
+        RULES,
+        ObjectModel(
+            "an acquire or a release", MopProjection(_LOCKS, extras=("session",), keep_failed=False, single=True)
+        ),
+    ),
+    "causal-reverse": ObjectModel(
+        "a write of one element or a read of all",
+        MopProjection(
+            {"w": ADD, "add": ADD, "r": NIL_READ}, list_kinds=(MEMBERS, ELEMENT), keep_failed=False, single=True
+        ),
     ),
     "lin-set": ObjectModel(
         "an add or remove of one element or a read of all",
@@ -121,13 +137,14 @@ OBJECT_MODELS: Final[dict[str, ObjectModel]] = {
 @dataclass(frozen=True, slots=True)
 class ObjectKernel:
     """Judges many objects at once. `interned` are the history's interned values, which only strings need; `initial`
-    is what the projection lets registers begin as."""
+    is what the projection lets registers begin as, `permits` how many a semaphore has."""
 
     model: str
     explain: int
     budget: Budget
     interned: Interned = _NO_WORDS
     initial: int | None = None
+    permits: int = 1
     _base: int = field(default=-(2**62) - 1)
 
     def __call__(self, rows: Columns) -> Findings:
@@ -153,6 +170,7 @@ class ObjectKernel:
             return np.zeros(len(rows["kind"]), np.bool_)
         kind, nothing = rows["kind"], rows["value"] == NIL
         needs = np.isin(kind, (ENQUEUE, ADD, REMOVE, PUT, APPEND, ELEMENT)) & nothing
+        needs |= (kind == ACQUIRE) & (rows["value"] != NIL) & (rows["value"] < 1) & (self.model == "semaphore")
         unknown = needs | ((rows["size"] != 1) & (kind != ELEMENT)) | ((kind == NIL_READ) & ~nothing)
         return unknown | self._said_alike(rows) if self.model == "kv-append" else unknown
 
@@ -172,7 +190,9 @@ class ObjectKernel:
             return build_rows(rows)
         if self.model == "mutex":
             return build_mutex(rows), None
-        if self.model == "lin-set":
+        if self.model in RULES:
+            return build_locks(self.model, rows, self.permits), None
+        if self.model in ("lin-set", "causal-reverse"):
             built = build_set(rows)
             return built, set_registers(built)
         if self.model == "kv-append":
@@ -300,6 +320,9 @@ class ObjectJudgement:
         built = self.built
         if built.ops.model == MUTEX:
             return word[0]
+        if built.ops.model == LOCK:
+            counted, owner = divmod(word[0], built.ops.locks.owners)
+            return [built.values.get(owner), counted % (built.ops.locks.most + 1)]
         if built.ops.model == STRING:
             return built.nodes[word[0]] if word[0] else None
         if built.ops.model != ROW:
@@ -335,7 +358,10 @@ def judge_objects(model: str, source: Source, engine: Engine, options: CheckOpti
     interned = source.interned if model == "kv-append" else _NO_WORDS
     initial = initial_setting(options)
     budget = Budget(options.time_limit_s, options.memory_mib << 20)
-    kernel = ObjectKernel(model, options.explain, budget, interned, initial)
+    permits = int_setting(options, "permits") or 1
+    if permits < 1:
+        raise UserError(f"-o permits takes a positive number, not {permits}.")
+    kernel = ObjectKernel(model, options.explain, budget, interned, initial, permits)
     projection = replace(about.projection, initial=initial)
     keys = ADDRESS if about.projection.single else ()
     sharing = Sharing(expanded=EXPANDED, linked=not about.projection.single)

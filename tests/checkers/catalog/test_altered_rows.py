@@ -67,13 +67,14 @@ def test_an_alteration_that_did_something_else_is_found() -> None:
 def test_an_id_that_comes_back_is_found_and_so_is_an_old_schema() -> None:
     assert wrong(shown(0, 1, (5, 1)), shown(2, 2), shown(4, 3, (5, 1))) == {"column-came-back"}
     assert wrong(shown(0, 2), shown(2, 1, (5, 1))) == {"schema-went-back"}
+    lost = tuple(Call(-2, -2, NEVER, RESHAPE, step=step) for step in (ADD, DROP))
     at_once = replace_end(shown(0, 2), 4), shown(2, 1, (5, 1))
-    assert wrong(*at_once) == set(), "they overlap"
+    assert wrong(*lost, *at_once) == set(), "they overlap"
     old = shown(4, 1, (5, 1))
     assert wrong(shown(0, 1, (5, 1)), shown(2, 2), old) == {"schema-went-back"}
-    assert wrong(shown(0, 1, (5, 1)), shown(2, 2), Call(4, 1, 5, COLUMN, version=1, columns=old.columns)) == set(), (
-        "bounded"
-    )
+    assert (
+        wrong(*lost, shown(0, 1, (5, 1)), shown(2, 2), Call(4, 1, 5, COLUMN, version=1, columns=old.columns)) == set()
+    ), "bounded"
 
 
 def replace_end(call: Call, complete: int) -> Call:

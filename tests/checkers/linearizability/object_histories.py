@@ -23,6 +23,38 @@ def mutex(state: Any, call: Call) -> Iterable[Any]:
     return [not state] if state == (call[0] == "release") else []
 
 
+def owned(state: Any, call: Call) -> Iterable[Any]:
+    """(owner, how often, the last token); calls are given their owner."""
+    owner, count, token = state
+    if call[0] == "release":
+        return [(owner if count > 1 else None, count - 1, token)] if owner == call[1] and count else []
+    return [(call[1], 1, token)] if not count else []
+
+
+def reentrant(state: Any, call: Call) -> Iterable[Any]:
+    again = call[0] == "acquire" and state[0] == call[1]
+    return [(state[0], state[1] + 1, state[2])] if again else owned(state, call)
+
+
+def fenced(state: Any, call: Call) -> Iterable[Any]:
+    found = list(owned(state, call))
+    if call[0] == "release" or not found:
+        return found
+    last, known = state[2], call[2] not in (UNKNOWN, None)
+    if last is None:  # What was given out before any known token may have been as low as need be.
+        return [(call[1], 1, call[2] if known else None)]
+    tokens = range(last + 1, last + 4) if not known else [call[2]] if call[2] > last else []
+    return [(call[1], 1, token) for token in tokens]
+
+
+PERMITS = 2
+
+
+def semaphore(state: Any, call: Call) -> Iterable[Any]:
+    taken = state + (call[1] if call[0] == "acquire" else -call[1])
+    return [taken] if 0 <= taken <= PERMITS else []
+
+
 def fifo(state: Any, call: Call) -> Iterable[Any]:
     if call[0] == "enqueue":
         return [(*state, call[1])]
@@ -65,22 +97,33 @@ def registers(state: Any, call: Call) -> Iterable[Any]:
 
 OBJECTS: dict[str, tuple[Any, Callable[[Any, Call], Iterable[Any]]]] = {
     "mutex": (False, mutex),
+    "owner-mutex": ((None, 0, 0), owned),
+    "reentrant-mutex": ((None, 0, 0), reentrant),
+    "fenced-mutex": ((None, 0, None), fenced),
+    "semaphore": (0, semaphore),
     "fifo-queue": ((), fifo),
     "lin-queue": ((), bag),
     "lin-set": (frozenset(), members),
+    "causal-reverse": (frozenset(), members),
     "kv-append": ("", strings),
     "multi-register": ((None, None, None), registers),
 }
 
 
+LOCKS = ("owner-mutex", "reentrant-mutex", "fenced-mutex", "semaphore")
+SETS = ("lin-set", "causal-reverse")
+
+
 def _asked(random: Random, model: str, number: int, spread: int) -> Call:
     if model == "mutex":
         return random.choice(("acquire", "release")), None, UNKNOWN
+    if model in LOCKS:
+        return random.choice(("acquire", "release")), random.randint(1, 2), UNKNOWN
     if model in ("fifo-queue", "lin-queue"):
         value = number if spread > 3 else random.randint(1, spread)
         return ("enqueue", value, UNKNOWN) if random.random() < 0.55 else ("dequeue", None, UNKNOWN)
-    if model == "lin-set":
-        removes = spread > 2 and random.random() < 0.3
+    if model in SETS:
+        removes = model == "lin-set" and spread > 2 and random.random() < 0.3
         f = "r" if random.random() < 0.4 else "remove" if removes else "add"
         return f, None if f == "r" else random.randint(1, spread), UNKNOWN
     if model == "kv-append":
@@ -103,7 +146,7 @@ def _answer(random: Random, model: str, call: Call, state: Any, wrong: bool) -> 
         seen = random.choice((None, 1, 2, 3)) if wrong else state[place] if state else None
         return (f, given, seen), state if wrong or not state else (*state[:place], *state[place + 1 :])
     if f == "r":
-        odd = {"lin-set": _odd_members(random, state), "kv-append": _odd_text(random, state)}.get(model)
+        odd = _odd_text(random, state) if model == "kv-append" else _odd_members(random, state)
         return (f, given, odd if wrong else state), state
     if model == "multi-register":
         now, seen_mops = list(state), []
@@ -115,6 +158,11 @@ def _answer(random: Random, model: str, call: Call, state: Any, wrong: bool) -> 
         asked = tuple((*mop[:3], seen[3]) for mop, seen in zip(given, seen_mops, strict=True))
         return (f, asked, tuple(seen_mops)), tuple(now)
     after = list(OBJECTS[model][1](state, call))
+    if model == "fenced-mutex" and not after and not wrong and state[1]:
+        return ("release", state[0], None), (None, 0, state[2])  # else hardly any long one is right
+    if model == "fenced-mutex" and f == "acquire" and random.random() < 0.8:
+        token = random.randint(1, 5) if wrong else (state[2] or 0) + random.choice((1, 1, 2))
+        return (f, given, token), (given, 1, token) if after and not wrong else state
     return (f, given, None), after[0] if after and not wrong else state
 
 
@@ -201,7 +249,10 @@ def _rows(model: str, key: int, call: Call, invoke: int, complete: int, texts: t
             | {"value": NIL if value is None else value, "expected": NIL if expected is None else expected}
             for place, (name, register, value, expected) in enumerate(mops)
         ]
-    if model == "lin-set" and f == "r":
+    if model in LOCKS:
+        value = seen if model == "fenced-mutex" and seen != UNKNOWN else given if model == "semaphore" else None
+        return [base | {"kind": projection.kinds[f], "session": given, "value": NIL if value is None else value}]
+    if model in SETS and f == "r":
         kinds = projection.list_kinds
         assert kinds is not None
         head = base | {"kind": kinds[0], "value": len(seen), "chain": invoke}

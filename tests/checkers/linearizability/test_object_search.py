@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 from bruteforce import some_order
-from object_histories import OBJECTS, Call, columns, random_calls, texts_of
+from object_histories import OBJECTS, PERMITS, Call, columns, random_calls, texts_of
 
 from checkers.api import check, judge_source
 from checkers.columns.codes import NEVER
@@ -41,7 +41,9 @@ def test_search_and_brute_force_agree(model: str, first: int, count: int, sizes:
     histories = [random_calls(random := Random(seed), model, random.randint(*sizes)) for seed in seeds]
     seen: Counter[bool] = Counter()
     texts = texts_of(histories)
-    found = answers_of(ObjectKernel(model, 1, Budget(), Interned(None, tuple(texts))), columns(model, histories, texts))
+    found = answers_of(
+        ObjectKernel(model, 1, Budget(), Interned(None, tuple(texts)), None, PERMITS), columns(model, histories, texts)
+    )
     for number, calls in enumerate(histories):
         truth = some_order(calls, start, steps)
         assert object_search.search_plainly(calls, start, steps) == truth, (number, calls)
