@@ -21,6 +21,7 @@ import pyarrow as pa
 from checkers.columns.batches import decoded
 from checkers.columns.codes import FAIL, INFO, NIL, OK
 from checkers.compiled import lean
+from checkers.importers.agreement import CHANGES, require_agreement
 from checkers.importers.pairing import (
     CLOCK,
     ERROR,
@@ -403,6 +404,10 @@ def _chosen_values(operations: BlockOperations) -> Tokens:
     nil = _is_nil(operations.tape, values)
     before, after = operations.begun, np.maximum(operations.ended, 0)
     succeeded = (operations.ended >= 0) & (paired.type[after] == OK) if len(values) else np.empty(0, bool)
+    clients = np.flatnonzero(succeeded & operations.clients)
+    asked, found = before[clients], after[clients]
+    is_change = operations.calls(CHANGES, asked)
+    require_agreement(operations.path, operations.tape, values[asked], values[found], is_change)
     use_completion = succeeded & ~nil[after] & ~(operations.calls(_MUTATIONS, before) & ~nil[before])
     return np.where(use_completion, values[after], values[before])
 
