@@ -21,6 +21,7 @@ from checkers.verdict import Validity, as_object, worst
 from harness.errors import HarnessError, UnwritableError, UserError
 from harness.history.address import Place, exists, place_of
 from harness.history.rundir import is_run, open_run
+from harness.own_code import is_own_code, own_code
 
 EXIT_CODES: dict[Validity, int] = {True: 0, False: 1, "unknown": 2}
 EXIT_BAD_ARGUMENTS, EXIT_HARNESS = 254, 255
@@ -301,7 +302,8 @@ def check_options(
                 f"There is no setting {name!r} of {f'the model {model}' if model else 'any model'}: {takes}."
             )
     where = spark or SparkOptions()
-    return CheckOptions(failed_cas=meaning, consistency=consistency, debug=debug, settings=values, spark=where)  # type: ignore[arg-type]
+    code = own_code(model) if model is not None and is_own_code(model) else None
+    return CheckOptions(meaning, consistency, debug=debug, settings=values, spark=where, code=code)  # type: ignore[arg-type]
 
 
 def _values(settings: Sequence[str]) -> dict[str, str]:

@@ -9,7 +9,7 @@ import sys
 import threading
 import traceback
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -144,8 +144,11 @@ def run(
 @app.command()
 def check(
     paths: Annotated[list[str] | None, typer.Argument(help="Run directories or history files.")] = None,
-    model: Annotated[str | None, typer.Option(help="What to check a file for; see `assay list models`.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="What to check a file for: of `assay list models`, or FILE.py:NAME.")
+    ] = None,
     format: Annotated[str, typer.Option(help="The files' format; auto detects it.")] = "auto",
+    time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds that a search may take.")] = 60.0,
     engine: Annotated[str, typer.Option(help="auto, local or spark.")] = "auto",
     failed_cas: Annotated[
         str, typer.Option(help="What a failed compare-and-set says of the state: auto, observed or absent.")
@@ -184,6 +187,7 @@ def check(
     one_kind_of_input(paths or [], manifest, model, format, report)
     spark = spark_options(engine, spark_master, spark_conf or [], spark_archive)
     options = check_options(failed_cas, consistency, debug, model, setting or [], spark)
+    options = replace(options, time_limit_s=time_limit)
     if manifest is not None:
         from assay.manifest import ManifestRequest, check_manifest
 

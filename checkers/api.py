@@ -19,7 +19,7 @@ from checkers.engines.session import SparkOptions, worker_fault
 from checkers.engines.spark import SparkEngine
 from checkers.explain.conclude import readable
 from checkers.importers.detect import open_source
-from checkers.models import MODELS, ModelInfo
+from checkers.models import MODELS, OWN, ModelInfo
 from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.verdict import NOTHING_SUCCEEDED, Undecided, Verdict
@@ -50,8 +50,9 @@ def check_run(
     options: CheckOptions | None = None,
 ) -> dict[str, Verdict]:
     """Judge one history by several models, reading and validating it once; see `check`."""
+    own = options.code.spec if options is not None and options.code is not None else None
     for model in models:
-        if model not in MODELS:
+        if model not in MODELS and model != own:
             raise UserError(f"There is no model {model!r}; the models are {', '.join(MODELS)}.")
     source = open_source(path, format, verify=False)
     options = options or CheckOptions()
@@ -65,7 +66,7 @@ def check_run(
 
 def judge_source(source: Source, model: str, engine: Engine, options: CheckOptions | None = None) -> Verdict:
     """Judge an opened history on a given engine, which stays open; see `check`."""
-    return _judged(MODELS[model], source, engine, options or CheckOptions())
+    return _judged(MODELS.get(model, OWN), source, engine, options or CheckOptions())
 
 
 def judge_source_by_each(

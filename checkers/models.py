@@ -45,6 +45,9 @@ def _several(function: str, *settings: str, **summaries: str) -> tuple[ModelInfo
     )
 
 
+OWN: Final = ModelInfo("FILE.py:NAME", "a model of the user's own", "linearizability.own_model.judge_own:judge_own")
+"""Stands in no table: only a word of the user's own says which file is run."""
+
 MODELS: Final[dict[str, ModelInfo]] = {
     info.name: info
     for info in (
