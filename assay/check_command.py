@@ -15,6 +15,7 @@ from assay.progress import working
 from assay.telling import Teller, anomaly_sentences
 from checkers.api import check
 from checkers.engines.session import SparkOptions, refuse_settings, setting_of
+from checkers.importers.detect import suggested
 from checkers.models import MODELS
 from checkers.options import CheckOptions
 from checkers.verdict import Validity, as_object, worst
@@ -99,7 +100,9 @@ def require_runs(paths: Sequence[Place | str]) -> None:
         if not exists(place):
             raise UserError(f"There is no file or run directory {place}.")
         if not isinstance(place, Path) or not is_run(place):
-            raise UserError(f"{place} is not the directory of a run; name what to check it for with --model.")
+            model = suggested(place)
+            such = "" if model is None else f", such as {model}"
+            raise UserError(f"{place} is not the directory of a run; name what to check it for with --model{such}.")
 
 
 def judged(named: Place | str, request: CheckRequest) -> dict[str, Any]:

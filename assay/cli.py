@@ -154,6 +154,9 @@ def check(
         str, typer.Option(help="What a failed compare-and-set says of the state: auto, observed or absent.")
     ] = "auto",
     consistency: Annotated[str | None, typer.Option(help="The consistency model that must hold.")] = None,
+    alone: Annotated[
+        bool, typer.Option("--completions-alone", help="The files have no invocations: all operations are concurrent.")
+    ] = False,
     report: Annotated[
         Path | None,
         typer.Option(help="Also write one HTML page on all inputs, anomalies drawn; a directory gets a check.html."),
@@ -187,7 +190,7 @@ def check(
     one_kind_of_input(paths or [], manifest, model, format, report)
     spark = spark_options(engine, spark_master, spark_conf or [], spark_archive)
     options = check_options(failed_cas, consistency, debug, model, setting or [], spark)
-    options = replace(options, time_limit_s=time_limit)
+    options = replace(options, time_limit_s=time_limit, alone=alone)
     if manifest is not None:
         from assay.manifest import ManifestRequest, check_manifest
 

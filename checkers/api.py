@@ -50,12 +50,12 @@ def check_run(
     options: CheckOptions | None = None,
 ) -> dict[str, Verdict]:
     """Judge one history by several models, reading and validating it once; see `check`."""
-    own = options.code.spec if options is not None and options.code is not None else None
+    options = options or CheckOptions()
+    own = None if options.code is None else options.code.spec
     for model in models:
         if model not in MODELS and model != own:
             raise UserError(f"There is no model {model!r}; the models are {', '.join(MODELS)}.")
-    source = open_source(path, format, verify=False)
-    options = options or CheckOptions()
+    source = open_source(path, format, verify=False, alone=options.alone)
     chosen = choose_engine(engine, source, options.spark, options.cores)
     try:
         chosen.verify(source)

@@ -20,7 +20,7 @@ class CheckOptions:
     `memory_mib` bound searches, past which the answer is unknown; `debug` keeps tracebacks of crashed checkers;
     `settings` are a model's own (`ModelInfo.settings`), as text; `spark` says where Spark runs, if it judges, `cores`
     how many the in-process engine works on (None: all that this process may use), and `code` is a model of the user's
-    own, which no history and no saved run ever names."""
+    own, which no history and no saved run ever names. `alone` says that the history has completions alone."""
 
     failed_cas: FailedCas | None = None
     consistency: str | None = None
@@ -32,6 +32,7 @@ class CheckOptions:
     spark: SparkOptions = field(default_factory=SparkOptions)
     cores: int | None = None
     code: OwnCode | None = None
+    alone: bool = False
 
 
 _WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}

@@ -1,4 +1,4 @@
-"""Code of the user's own, named on the command line as FILE.py:NAME: read once, carried as text, run where it is needed.
+"""Code of the user's own, named on the command line as FILE.py:NAME: read once, carried as text, run where needed.
 
 Nothing but the user's own words names such a file: what a saved run or a history says is never imported.
 """
@@ -61,7 +61,11 @@ class OwnCode:
     def blamed(self, error: BaseException) -> UserError:
         """A sentence with the last line of the file that led to an error, and what the error says."""
         line = next(
-            (frame.lineno for frame in reversed(traceback.extract_tb(error.__traceback__)) if frame.filename == self.file),
+            (
+                frame.lineno
+                for frame in reversed(traceback.extract_tb(error.__traceback__))
+                if frame.filename == self.file
+            ),
             error.lineno if isinstance(error, SyntaxError) else None,
         )
         where = self.file if line is None else f"{self.file}, line {line}"

@@ -40,10 +40,10 @@ def _same_text(tape, one, other):
     size = tape.stop[one] - tape.start[one]
     if size != tape.stop[other] - tape.start[other]:
         return False
-    for i in range(size):
-        if tape.text[tape.start[one] + i] != tape.text[tape.start[other] + i]:
-            return False
-    return True
+    place = 0
+    while place < size and tape.text[tape.start[one] + place] == tape.text[tape.start[other] + place]:
+        place += 1
+    return place == size
 
 
 @lean
@@ -165,8 +165,8 @@ def _first_other(tape, asked, found, is_change):
 def require_agreement(path: Path, tape: Tape, asked: Ints, found: Ints, is_change: Bools) -> None:
     """Raise UserError, naming file and line, for the first operation whose completion says another one.
 
-    `asked` and `found` are the tokens of the values of invocations and of successful completions (-1: none), `is_change`
-    says which are operations of `CHANGES`.
+    `asked` and `found` are the tokens of the values of invocations and of successful completions (-1: none);
+    `is_change` says which are operations of `CHANGES`.
     """
     place, problem = _first_other(tape, asked, found, is_change)
     if place >= 0:

@@ -41,7 +41,7 @@ from checkers.importers.scalars import Interner, as_json, distinct, globally, in
 from checkers.importers.tape import INTEGER, KEYWORD, LIST, MAP, NULL, SET, STRING, VECTOR, Tape
 from checkers.source import NO_CLOCK
 from harness.errors import UserError
-from harness.history.columns import MOP, SCHEMA
+from harness.history.columns import MOP, MOST_EVENTS, SCHEMA
 
 OWN_NAME: Final = -1
 """As `name`: the micro-operation is called as the operation's own `f`."""
@@ -455,7 +455,7 @@ def make_rows(operations: BlockOperations, meaning: Meaning) -> pa.RecordBatch:
     known: dict[str, Any] = {
         "op": pa.array(np.zeros(count, np.int64)),
         "invoke_index": pa.array(paired.index[begun]),
-        "complete_index": pa.array(paired.index[last], mask=~done),
+        "complete_index": pa.array(paired.index[last] + _later(operations), mask=~done),
         "invoke_time": pa.array(times[begun]),
         "complete_time": pa.array(times[last], mask=~(done & clocked[last])),
         "type": decoded(types, TYPES),
@@ -472,6 +472,12 @@ def make_rows(operations: BlockOperations, meaning: Meaning) -> pa.RecordBatch:
         numbers, stated = _integers(tape, _latest(events, begun, last, name))
         known[name.replace("-", "_")] = pa.array(numbers, mask=~stated)
     return pa.RecordBatch.from_arrays([known[column.name] for column in SCHEMA], schema=SCHEMA)
+
+
+def _later(operations: BlockOperations) -> Ints:
+    """How much later than its event an operation ends: where completions are alone, after all others have begun."""
+    same = (operations.begun == operations.ended) & operations.clients
+    return np.where(same, MOST_EVENTS // 2, 0)
 
 
 def _settle_ids(tape: Tape, mops: MopColumns, firsts: Ints, meaning: Meaning) -> None:

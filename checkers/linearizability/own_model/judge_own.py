@@ -34,7 +34,9 @@ def judge_own(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     code = options.code
     assert code is not None
     if source.note == NOTE:
-        raise Undecided("The history states no times, so that any order of its sessions' operations would be real time.")
+        raise Undecided(
+            "The history states no times, so that any order of its sessions' operations would be real time."
+        )
     calls = calls_of(source)
     if all(call.type == "info" for call in calls):
         raise Undecided(NOTHING_SUCCEEDED)

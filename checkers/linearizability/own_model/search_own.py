@@ -52,7 +52,9 @@ def judged(code: OwnCode, calls: list[RawCall], budget: Budget, explain: int) ->
     stuck, width = np.full(len(names), -1), most_open(ops)
     searched = narrow(width)
     ops = _only(ops, searched)
-    found = answers_of(stuck, ops.order, drive(begin(ops, start, table, answers, FIRST_BEAM), len(names), budget, stuck))
+    found = answers_of(
+        stuck, ops.order, drive(begin(ops, start, table, answers, FIRST_BEAM), len(names), budget, stuck)
+    )
     found.answers[~searched] = UNDECIDED
     refuted = np.flatnonzero(found.answers == INVALID)
     texts = [repr(name) for name in names]

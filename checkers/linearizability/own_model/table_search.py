@@ -331,7 +331,9 @@ def most_open(ops: TableOps) -> Ints:
     return widths(len(sizes), np.repeat(np.arange(len(sizes)), sizes), ops.invoke, ops.complete)
 
 
-def begin(ops: TableOps, start: Ints, table: Transitions, answers: Callable[[int, int], list[int]], beam: int) -> TableRun:
+def begin(
+    ops: TableOps, start: Ints, table: Transitions, answers: Callable[[int, int], list[int]], beam: int
+) -> TableRun:
     """A search that is to begin; a beam of 0 follows everything."""
     slots = slots_for(int(most_open(ops).max(initial=0)))
     frontier, visited, after = (make_config_set(FIRST_CONFIGURATIONS, slots // 64) for _ in range(3))
