@@ -290,7 +290,7 @@ def check_options(
     """The checkers' options; raises UserError for an unknown word, or a setting (KEY=VALUE) the model doesn't know."""
     if failed_cas not in FAILED_CAS:
         raise UserError(f"--failed-cas takes {', '.join(FAILED_CAS)}, not {failed_cas!r}.")
-    if consistency is not None and model is not None and model not in CONSISTENCY_MODELS:
+    if consistency is not None and model is not None and model not in CONSISTENCY_MODELS and not is_own_code(model):
         raise UserError(
             f"--consistency goes with {', '.join(CONSISTENCY_MODELS)}; the model {model} has no such choice."
         )

@@ -45,7 +45,7 @@ def _several(function: str, *settings: str, **summaries: str) -> tuple[ModelInfo
     )
 
 
-OWN: Final = ModelInfo("FILE.py:NAME", "a model of the user's own", "linearizability.own_model.judge_own:judge_own")
+OWN: Final = ModelInfo("FILE.py:NAME", "a model of the user's own", "transactions.judge_code:judge_code")
 """Stands in no table: only a word of the user's own says which file is run."""
 
 MODELS: Final[dict[str, ModelInfo]] = {

@@ -18,6 +18,7 @@ from checkers.importers.transactions import NOTE
 from checkers.linearizability.driver import Budget
 from checkers.linearizability.own_model.calls import RawCall, calls_of
 from checkers.linearizability.own_model.child import Question, answer_of
+from checkers.linearizability.own_model.own_graph import OwnGraph
 from checkers.linearizability.own_model.search_own import judged, partitions_of, warm
 from checkers.options import CheckOptions
 from checkers.source import Source
@@ -29,10 +30,10 @@ _NAMED = 3
 """States and operations that a sentence names at most."""
 
 
-def judge_own(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
-    """Linearizability of every partition by the model that `options.code` names."""
-    code = options.code
-    assert code is not None
+def asked_own(source: Source, engine: Engine, options: CheckOptions) -> Findings | tuple[list[RawCall], OwnGraph]:
+    """What the code that `options.code` names says: of a model what it refutes, of an analyzer the operations and their
+    graph. Raises Undecided where there is nothing to ask about."""
+    assert options.code is not None
     if source.note == NOTE:
         raise Undecided(
             "The history states no times, so that any order of its sessions' operations would be real time."
@@ -40,7 +41,13 @@ def judge_own(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
     calls = calls_of(source)
     if all(call.type == "info" for call in calls):
         raise Undecided(NOTHING_SUCCEEDED)
-    found = engine.run(_OwnWork(code, calls, Budget(options.time_limit_s, options.memory_mib << 20), options.explain))
+    budget = Budget(options.time_limit_s, options.memory_mib << 20)
+    found = engine.run(_OwnWork(options.code, calls, budget, options.explain))
+    return (calls, found) if isinstance(found, OwnGraph) else found
+
+
+def verdict_of_model(code: OwnCode, source: Source, engine: Engine, found: Findings) -> Verdict:
+    """Linearizability of every partition by a model."""
     valid: Any = False if found.counts else "unknown" if found.undecided else True
     reason = f"{found.undecided} of {found.keys} partitions could not be decided: {'; '.join(found.reasons)}."
     return Verdict(
@@ -108,16 +115,19 @@ class _OwnWork:
     budget: Budget
     explain: int
 
-    def here(self, local: LocalEngine) -> Findings:
-        return self._ask(self.calls)
+    def here(self, local: LocalEngine) -> Findings | OwnGraph:
+        return self.asked(self.calls)
 
-    def _ask(self, calls: list[RawCall]) -> Findings:
+    def asked(self, calls: list[RawCall]) -> Findings | OwnGraph:
+        """What a process of its own says of calls."""
         question = Question(self.code, judged, (calls, self.budget, self.explain), warm)
-        found: Findings = answer_of(question, self.budget.time_s)
+        found: Findings | OwnGraph = answer_of(question, self.budget.time_s)
         return found
 
-    def on_spark(self, spark: SparkEngine) -> Findings:
+    def on_spark(self, spark: SparkEngine) -> Findings | OwnGraph:
         numbers = answer_of(Question(self.code, partitions_of, (self.calls,)), self.budget.time_s)
+        if isinstance(numbers, OwnGraph):
+            return numbers
         groups: dict[int, list[RawCall]] = {}
         for number, call in zip(numbers, self.calls, strict=True):
             groups.setdefault(number, []).append(call)
@@ -145,6 +155,6 @@ class _Task:
 
     def _judged(self, data: bytes) -> Any:
         try:
-            return self.work._ask([RawCall(*call) for call in pickle.loads(data)])
+            return self.work.asked([RawCall(*call) for call in pickle.loads(data)])
         except (UserError, Undecided) as error:
             return error

@@ -19,7 +19,8 @@ from checkers.linearizability.driver import (
     narrow,
 )
 from checkers.linearizability.own_model.calls import RawCall
-from checkers.linearizability.own_model.steps import Steps, numbered
+from checkers.linearizability.own_model.own_graph import OwnGraph, graph_of
+from checkers.linearizability.own_model.steps import Steps, loaded, numbered
 from checkers.linearizability.own_model.table_search import TableOps, begin, grown, make_transitions, most_open
 from checkers.linearizability.search_loop import FIRST_BEAM
 from harness.own_code import OwnCode
@@ -30,16 +31,22 @@ _SHOWN: Final = 16
 """States and operations that are told of a refuted partition at most."""
 
 
-def partitions_of(code: OwnCode, calls: list[RawCall]) -> list[int]:
-    """By call the number of its partition, as they appear."""
-    steps, numbers = Steps(code), dict[Hashable, int]()
-    return [numbers.setdefault(steps.partition(call.call()), len(numbers)) for call in calls]
+def partitions_of(code: OwnCode, calls: list[RawCall]) -> list[int] | OwnGraph:
+    """By call the number of its partition, as they appear; of an analyzer its graph."""
+    own, model = [call.call() for call in calls], loaded(code)
+    if callable(getattr(model, "graph", None)):
+        return graph_of(code, model.graph, own)
+    steps, numbers = Steps(code, model), dict[Hashable, int]()
+    return [numbers.setdefault(steps.partition(call), len(numbers)) for call in own]
 
 
-def judged(code: OwnCode, calls: list[RawCall], budget: Budget, explain: int) -> Findings:
-    """What the model refutes of operations in order of invocation, whichever partitions they are of."""
-    steps = Steps(code)
-    own = [call.call() for call in calls]
+def judged(code: OwnCode, calls: list[RawCall], budget: Budget, explain: int) -> Findings | OwnGraph:
+    """What the model refutes of operations in order of invocation, whichever partitions they are of; of an analyzer
+    its graph."""
+    own, model = [call.call() for call in calls], loaded(code)
+    if callable(getattr(model, "graph", None)):
+        return graph_of(code, model.graph, own)
+    steps = Steps(code, model)
     names: dict[Hashable, int] = {}
     key = np.array([names.setdefault(steps.partition(call), len(names)) for call in own], np.int64)
     ops, firsts = _table(calls, key, len(names))

@@ -18,13 +18,20 @@ _ASKED_AGAIN: Final = 20_000
 """Steps that are asked for again, spread evenly over all."""
 
 
+def loaded(code: OwnCode) -> Any:
+    """What the code's name stands for; an instance, where it is a class."""
+    named = code.load()
+    try:
+        return named() if isinstance(named, type) else named
+    except (Exception, SystemExit) as error:
+        raise code.blamed(error) from error
+
+
 class Steps:
     """The states of a model by number, and what its steps say; raises UserError for a model that is none."""
 
-    def __init__(self, code: OwnCode) -> None:
-        self._code = code
-        named = code.load()
-        self._model = self._called(named) if isinstance(named, type) else named
+    def __init__(self, code: OwnCode, model: Any) -> None:
+        self._code, self._model = code, model
         for name in ("init", "step"):
             if not callable(getattr(self._model, name, None)):
                 raise UserError(f"{code.file}: {code.name} has no {name}, so it is no model.")
