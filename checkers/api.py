@@ -66,7 +66,7 @@ def check_run(
 
 def judge_source(source: Source, model: str, engine: Engine, options: CheckOptions | None = None) -> Verdict:
     """Judge an opened history on a given engine, which stays open; see `check`."""
-    return _judged(MODELS.get(model, OWN), source, engine, options or CheckOptions())
+    return _judged(MODELS.get(model) or replace(OWN, name=model), source, engine, options or CheckOptions())
 
 
 def judge_source_by_each(

@@ -2,8 +2,8 @@
 tests keep them.
 
 An operation of Porcupine's is a JSON object with `ClientId`, `Input`, `Call`, `Output` and `Return`, one a line or in
-an array. Of etcd, reads of a key and unconditional puts are reads and writes of registers where there is nothing else, and
-what ended in an error is of unknown outcome; any other operation is a `call` whose value has its input and its output,
+an array. Of etcd, reads of a key and unconditional puts are reads and writes of registers, if there is nothing else;
+what ended in an error is of unknown outcome. Any other operation is a `call` whose value has its input and its output,
 which a model of one's own can read.
 """
 

@@ -123,8 +123,8 @@ def open_hist(path: Path, data: Data) -> Source:
     try:
         lines = data[:].removeprefix(BYTE_ORDER_MARK).decode().split("\n")
     except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise UserError(f"{path}, line {line}: this is not UTF-8 text.") from error
+        at = data[: error.start].count(b"\n") + 1
+        raise UserError(f"{path}, line {at}: this is not UTF-8 text.") from error
     for number, line in enumerate(lines, 1):
         if _HIST_RULE.fullmatch(line):
             session += 1

@@ -43,7 +43,7 @@ def answer_of(question: Question, time_s: float) -> Any:
     environment = os.environ | {"PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     limit_s = 1.25 * time_s + _START_S
     with subprocess.Popen(
-        [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+        [sys.executable, "-m", __name__], 0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
     ) as process:
         try:
             data = _told(process, pickle.dumps((question, limit_s)), limit_s)
@@ -62,7 +62,8 @@ def answer_of(question: Question, time_s: float) -> Any:
 def _told(process: subprocess.Popen[bytes], question: bytes, limit_s: float) -> bytes:
     assert process.stdin is not None and process.stdout is not None
     try:
-        process.stdin.write(question)
+        with os.fdopen(os.dup(process.stdin.fileno()), "wb") as pipe:
+            pipe.write(question)
         process.stdin.close()
     except BrokenPipeError:
         return b""

@@ -59,7 +59,7 @@ class Steps:
             hash(found)
         except TypeError as error:
             raise self._wrong(f"partition gave {_short(found)}, which has no hash") from error
-        return found  # type: ignore[no-any-return]
+        return found
 
     def after(self, state: int, call: Call) -> list[int]:
         """The numbers of the states that a call may lead to, each once."""
