@@ -68,7 +68,7 @@ def judged(code: OwnCode, calls: list[RawCall], budget: Budget, explain: int) ->
     kept = []
     for k in sorted(refuted.tolist(), key=lambda k: int(ops.invoke[found.stuck[k]]))[:explain]:
         finding = _finding(ops, k, found.stuck, (steps, answers, start, table), budget)
-        kept.append(_named(finding, texts[k]) if len(names) > 1 else finding)
+        kept.append(_named(finding, texts[k]) if steps.partitioned else finding)
     steps.ask_again()
     undecided = int((found.answers == UNDECIDED).sum())
     wide = f"{width.max()} operations of one partition are open at once, and the search takes {MOST_SLOTS}"

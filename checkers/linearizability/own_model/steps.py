@@ -46,13 +46,18 @@ class Steps:
         except (Exception, SystemExit) as error:
             raise self._code.blamed(error) from error
 
+    @property
+    def partitioned(self) -> bool:
+        """Whether the model says which object an operation is on."""
+        return hasattr(self._model, "partition")
+
     def first(self) -> int:
         """The number of the state that everything begins with."""
         return self._number(self._called(self._model.init), "init")
 
     def partition(self, call: Call) -> Hashable:
         """The object that an operation is on, by the model."""
-        if not hasattr(self._model, "partition"):
+        if not self.partitioned:
             return 0
         found = self._called(self._model.partition, call)
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,29 +22,17 @@ from harness.errors import UserError
 from harness.own_code import OwnCode, is_own_code, own_code
 from tests.support.few_seeds import ranges_of
 
-SEMAPHORE = """
-class Semaphore:
-    def init(self): return 2
-    def step(self, free, op):
-        free += -1 if op.f == "acquire" else 1
-        return [free] if 0 <= free <= 2 else []
-    def partition(self, op): return op.key
-    def describe(self, free): return f"{free} free"
-"""
+PAGE = (Path(__file__).parents[3] / "docs" / "own-model.md").read_text()
 
-LOCK = """
-class Lock:
-    def init(self): return None, 0
-    def step(self, state, op):
-        holder, last = state
-        if op.f == "release":
-            return [(None, last)] if holder == op.process else []
-        if holder is not None:
-            return []
-        if op.type == "info":
-            return [(op.process, token) for token in range(last + 1, 5)]
-        return [(op.process, op.value)] if op.value > last else []
-"""
+
+def block(name: str) -> str:
+    """An example of the page, which is tested as it stands there."""
+    found = re.search(rf"```python {name}\n(.*?)```", PAGE, re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+SEMAPHORE, LOCK, ANALYZER = map(block, ("semaphore", "lock", "analyzer"))
 
 
 def code(text: str, name: str = "Model") -> OwnCode:
@@ -97,11 +86,11 @@ def acquire(place: int, key: Any = 0, process: int = 0) -> RawCall:
 
 
 def test_partitions_are_judged_apart_and_named() -> None:
-    calls = [acquire(place, key) for place, key in enumerate("ababa")]
-    assert partitions_of(code(SEMAPHORE, "Semaphore"), calls) == [0, 1, 0, 1, 0]
+    calls = [acquire(place, key) for place, key in enumerate("abababa")]
+    assert partitions_of(code(SEMAPHORE, "Semaphore"), calls) == [0, 1, 0, 1, 0, 1, 0]
     answer = found(SEMAPHORE, "Semaphore", calls)
     assert answer.keys == 2 and answer.counts == {"nonlinearizable": 1}
-    assert answer.kept[0].facts["partition"] == "'a'" and answer.kept[0].facts["states"][0]["state"] == "0 free"
+    assert answer.kept[0].facts["partition"] == "'a'" and answer.kept[0].facts["states"][0]["state"] == "0"
 
 
 def model(step: str, init: str = "0", more: str = "") -> str:
@@ -180,3 +169,46 @@ def test_where_nothing_succeeded_a_model_that_takes_anything_is_unknown(tmp_path
         path = history(tmp_path, *events)
         path.write_text(path.read_text() or "[]")
         assert verdict(tmp_path, anything, path).valid == "unknown"
+
+
+WRITTEN = (
+    ":process 0 :type :invoke :f :txn :value [[:w 0 1] [:r 1 nil]]",
+    ":process 1 :type :invoke :f :txn :value [[:w 1 2] [:r 0 nil]]",
+    ":process 0 :type :ok :f :txn :value [[:w 0 1] [:r 1 2]]",
+    ":process 1 :type :ok :f :txn :value [[:w 1 2] [:r 0 1]]",
+)
+
+
+def test_an_analyzer_s_cycles_are_named_and_told_in_its_words(tmp_path: Path) -> None:
+    text = ANALYZER.replace("class Analyzer", "class Model")
+    told = verdict(tmp_path, text, history(tmp_path, *WRITTEN))
+    assert told.valid is False and told.counts == {"G1c": 1} and "read-committed" in told.rules_out
+    assert "Event 1 read 1 of 0" in told.anomalies["G1c"][0].message
+    nothing = verdict(tmp_path, text, history(tmp_path, *WRITTEN[:1], WRITTEN[2].replace("[:r 1 2]", "[:r 1 nil]")))
+    assert nothing.valid == "unknown" and "names no dependency" in nothing.reason
+
+
+WRONG_GRAPHS = [
+    ("g.add_edge(0, 99, kind='wr', why='so')", "the node 99, which is no operation"),
+    ("g.add_edge(0, 2, kind='wr')", "it says kind=ww"),
+    ("g.add_edge(0, 2, kind='vis', why='so')", "it says kind=ww"),
+]
+
+
+@pytest.mark.parametrize(("step", "words"), WRONG_GRAPHS)
+def test_an_edge_that_says_too_little_is_refused(step: str, words: str) -> None:
+    text = f"import networkx\nclass Model:\n  def graph(self, ops):\n    g = networkx.MultiDiGraph(); {step}; return g"
+    with pytest.raises(UserError, match=words):
+        judged(code(text), [acquire(0), acquire(1)], Budget(5.0), 1)
+
+
+@pytest.mark.spark
+def test_spark_says_the_same_of_each_partition(tmp_path: Path) -> None:
+    values = [(key, "acquire") for key in (1, 2, 1, 2, 1, 1)]
+    kinds = ("invoke", "ok")
+    lines = [f":process 0 :type :{kind} :f :{f} :value [{key} nil]" for key, f in values for kind in kinds]
+    path = history(tmp_path, *lines)
+    (tmp_path / "mine.py").write_text(SEMAPHORE)
+    own = own_code(f"{tmp_path}/mine.py:Semaphore")
+    one, other = (check(path, own.spec, engine=engine, options=CheckOptions(code=own)) for engine in ("local", "spark"))
+    assert one.valid is other.valid is False and one.anomalies == other.anomalies and one.details == other.details
