@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from checkers.api import check
+from checkers.api import check, judge_source
 from checkers.columns.codes import NEVER
+from checkers.engines.api import Engine
 from checkers.findings import Findings
+from checkers.importers.detect import open_source
 from checkers.linearizability.driver import Budget
 from checkers.linearizability.objects.object_search import search_plainly
 from checkers.linearizability.own_model.calls import RawCall
@@ -163,6 +165,13 @@ def test_a_verdict_names_the_code_and_its_limit_ends_it(tmp_path: Path) -> None:
     assert endless.valid == "unknown" and "did not come to an end within the limit of 0.1 s" in endless.reason
 
 
+def test_a_history_without_times_has_no_order_to_judge_by(tmp_path: Path) -> None:
+    path = tmp_path / "history.txt"
+    path.write_text("w(0,1,0,0)\nr(0,1,1,1)\n")
+    told = verdict(tmp_path, model("return [0]"), path)
+    assert told.valid == "unknown" and "states no times" in told.reason
+
+
 def test_where_nothing_succeeded_a_model_that_takes_anything_is_unknown(tmp_path: Path) -> None:
     anything = model("return [0]")
     for events in ((), (ACQUIRED[0], ":process 0 :type :info :f :acquire :value nil")):
@@ -203,12 +212,13 @@ def test_an_edge_that_says_too_little_is_refused(step: str, words: str) -> None:
 
 
 @pytest.mark.spark
-def test_spark_says_the_same_of_each_partition(tmp_path: Path) -> None:
+def test_spark_says_the_same_of_each_partition(tmp_path: Path, engines: dict[str, Engine]) -> None:
     values = [(key, "acquire") for key in (1, 2, 1, 2, 1, 1)]
     kinds = ("invoke", "ok")
     lines = [f":process 0 :type :{kind} :f :{f} :value [{key} nil]" for key, f in values for kind in kinds]
     path = history(tmp_path, *lines)
     (tmp_path / "mine.py").write_text(SEMAPHORE)
     own = own_code(f"{tmp_path}/mine.py:Semaphore")
-    one, other = (check(path, own.spec, engine=engine, options=CheckOptions(code=own)) for engine in ("local", "spark"))
+    source, options = open_source(path), CheckOptions(code=own)
+    one, other = (judge_source(source, own.spec, engine, options) for engine in engines.values())
     assert one.valid is other.valid is False and one.anomalies == other.anomalies and one.details == other.details
