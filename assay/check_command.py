@@ -16,6 +16,7 @@ from assay.progress import working
 from assay.telling import Teller, anomaly_sentences
 from checkers.api import check_by_each, check_run, check_source, require_models_known
 from checkers.engines.session import SparkOptions, refuse_settings, setting_of
+from checkers.importers.detect import suggested
 from checkers.importers.whole_groups import open_what_is_whole
 from checkers.models import MODELS
 from checkers.options import CheckOptions
@@ -25,6 +26,7 @@ from harness.history.address import Place, exists, place_of
 from harness.history.columns import Purpose
 from harness.history.rundir import is_run, open_run
 from harness.history.saved import is_history_folder, is_parquet, open_saved
+from harness.own_code import is_own_code, own_code
 from harness.verdict.advice import CANT_TELL, advice
 
 EXIT_CODES: dict[Validity, int] = {True: 0, False: 1, "unknown": 2}
@@ -128,9 +130,11 @@ def _is_saved(place: Place) -> bool:
 
 
 def _without_model(place: Place) -> UserError:
+    model = suggested(place)
+    such = "" if model is None else f", such as {model}"
     return UserError(
         f"{place} is not the directory of a run, nor a history that says what it was made for; name what to check it "
-        "for with --model."
+        f"for with --model{such}."
     )
 
 
@@ -385,7 +389,7 @@ def consistencies_of(texts: Sequence[str], model: str | None, manifest: bool) ->
     named = [name.strip() for text in texts for name in text.split(",") if name.strip()]
     if texts and not named:
         raise UserError("--consistency names no consistency model; `assay list consistency` has all.")
-    if named and model is not None and model not in CONSISTENCY_MODELS:
+    if named and model is not None and model not in CONSISTENCY_MODELS and not is_own_code(model):
         raise UserError(
             f"--consistency goes with {', '.join(CONSISTENCY_MODELS)}; the model {model} has no such choice."
         )
@@ -416,7 +420,8 @@ def check_options(
                 f"There is no setting {name!r} of {f'the model {model}' if model else 'any model'}: {takes}."
             )
     where = spark or SparkOptions()
-    return CheckOptions(failed_cas=meaning, consistency=consistency, debug=debug, settings=values, spark=where)  # type: ignore[arg-type]
+    code = own_code(model) if model is not None and is_own_code(model) else None
+    return CheckOptions(meaning, consistency, debug=debug, settings=values, spark=where, code=code)  # type: ignore[arg-type]
 
 
 def _values(settings: Sequence[str]) -> dict[str, str]:

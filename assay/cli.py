@@ -41,7 +41,8 @@ app = typer.Typer(
 
 Flaws = Annotated[list[str] | None, typer.Option(help="Known bugs to switch on; see `assay list flaws`.")]
 Model = Annotated[
-    str | None, typer.Option(help="What to check for (`assay list models`); else what a run or history was made for.")
+    str | None,
+    typer.Option(help="What to check for (`assay list models`, or FILE.py:NAME); else what the run or history is for."),
 ]
 Nemeses = Annotated[
     list[str] | None, typer.Option(help="Faults, separated by commas, such as kill(every=5s),partition; or all.")
@@ -178,6 +179,9 @@ def check(
         list[str] | None,
         typer.Option(help="What must hold (`assay list consistency`); several: by commas, or repeated."),
     ] = None,
+    alone: Annotated[
+        bool, typer.Option("--completions-alone", help="The files have no invocations: all operations are concurrent.")
+    ] = False,
     report: Annotated[
         Path | None,
         typer.Option(help="Also write one HTML page on all inputs, anomalies drawn; a directory gets a check.html."),
@@ -233,7 +237,7 @@ def check(
         return check_again(paths or [], engine, command.check_options("auto", None, debug, spark=spark), json_output)
     asked = command.consistencies_of(consistency or [], model, manifest is not None)
     options = command.check_options(failed_cas, asked[0], debug, model, setting or [], spark)
-    options = replace(options, time_limit_s=time_limit, memory_mib=memory_limit)
+    options = replace(options, time_limit_s=time_limit, memory_mib=memory_limit, alone=alone)
     if manifest is not None:
         from assay.manifest import ManifestRequest, check_manifest
 

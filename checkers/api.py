@@ -25,7 +25,7 @@ from checkers.engines.session import SparkOptions, worker_fault
 from checkers.engines.spark import SparkEngine, mapped
 from checkers.explain.conclude import doubted_times, readable
 from checkers.importers.detect import open_source
-from checkers.models import MODELS, ModelInfo
+from checkers.models import MODELS, OWN, ModelInfo
 from checkers.options import CheckOptions
 from checkers.source import Source, top_level
 from checkers.verdict import NO_READS, NO_TIMES, NOTHING_SUCCEEDED, Undecided, Verdict, as_object
@@ -57,8 +57,10 @@ def check_run(
 ) -> dict[str, Verdict]:
     """Judge one history by several models, reading and validating it once; see `check`."""
     options = options or CheckOptions()
-    require_models_known(models)
-    return check_source(open_source(path, format, verify=False), models, engine=engine, options=options)
+    require_models_known(models, options)
+    return check_source(
+        open_source(path, format, verify=False, alone=options.alone), models, engine=engine, options=options
+    )
 
 
 def check_by_each(
@@ -73,17 +75,18 @@ def check_by_each(
     """Judge one history by one model and each of several consistency models (None: the model's own), reading and
     validating it once; see `check`."""
     options = options or CheckOptions()
-    require_models_known((model,))
-    with _verified(open_source(path, format, verify=False), engine, options) as (source, chosen):
+    require_models_known((model,), options)
+    with _verified(open_source(path, format, verify=False, alone=options.alone), engine, options) as (source, chosen):
         if len(consistencies) > 1:
             return judge_source_by_each(source, model, chosen, options, consistencies)
         return [judge_source(source, model, chosen, replace(options, consistency=name)) for name in consistencies]
 
 
-def require_models_known(models: Sequence[str]) -> None:
-    """Raise UserError for a name that is none of a model."""
+def require_models_known(models: Sequence[str], options: CheckOptions | None = None) -> None:
+    """Raise UserError for a name that is none of a model, nor that of one's own in the options."""
+    own = None if options is None or options.code is None else options.code.spec
     for model in models:
-        if model not in MODELS:
+        if model not in MODELS and model != own:
             raise UserError(f"There is no model {model!r}; the models are {', '.join(MODELS)}.")
 
 
@@ -161,7 +164,7 @@ def judge_runs(runs: Runs, engine: str, options: CheckOptions) -> Iterator[Judge
 
 
 def check_by_tasks(spark: SparkEngine, runs: Runs, options: CheckOptions) -> Iterator[Judged]:
-    """What came of each run, in order, judged by a task each; see `check_each`."""
+    """What came of each run, in order, judged by a task each; see `judge_runs`."""
     stage = RunsJudge(tuple(runs), replace(options, cores=1, spark=SparkOptions()))
     rows = spark.collected(mapped(spark.numbers(len(runs), len(runs)), stage, "run int, data binary"))
     for row in sorted(rows, key=lambda row: row["run"]):
@@ -170,7 +173,7 @@ def check_by_tasks(spark: SparkEngine, runs: Runs, options: CheckOptions) -> Ite
 
 def judge_source(source: Source, model: str, engine: Engine, options: CheckOptions | None = None) -> Verdict:
     """Judge an opened history on a given engine, which stays open; see `check`."""
-    return _judged(MODELS[model], source, engine, options or CheckOptions())
+    return _judged(MODELS.get(model) or replace(OWN, name=model), source, engine, options or CheckOptions())
 
 
 def judge_source_by_each(

@@ -78,10 +78,11 @@ def _split_a_register() -> None:
 
 
 def compile_growing() -> int:
-    """Outgrow the room that a search and an inference of lists begin with, which no small history does; how many
-    kernels had to be compiled for it."""
+    """Outgrow the room that a search and an inference of lists begin with, which no small history does, and search by a
+    model of nobody's; how many kernels had to be compiled for it."""
     from checkers.compile_cache import compilation_reported
     from checkers.linearizability.objects.word_store import intern, make_store
+    from checkers.linearizability.own_model.search_own import warm
     from checkers.transactions.inference.list_accesses import edge_bound
     from checkers.transactions.inference.list_reader import group_accesses
     from checkers.transactions.inference.prefix_trees import grown_forks, make_forks
@@ -91,6 +92,7 @@ def compile_growing() -> int:
         intern(make_store(2, 1), 0)
         edge_bound(group_accesses(1, [], []), 0)
         grown_forks(make_forks(1), 2)
+        warm()
     return reports.count(True)
 
 

@@ -51,6 +51,9 @@ def _several(function: str, *settings: str, observers: tuple[str, ...] = (), **s
     )
 
 
+OWN: Final = ModelInfo("FILE.py:NAME", "a model of the user's own", "transactions.judge_code:judge_code")
+"""Stands in no table: only a word of the user's own says which file is run."""
+
 MODELS: Final[dict[str, ModelInfo]] = {
     info.name: info
     for info in (

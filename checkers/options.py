@@ -10,6 +10,7 @@ from checkers.engines.session import SparkOptions
 from checkers.source import FailedCas
 from harness.errors import UserError
 from harness.history.columns import FOREIGN_BASE
+from harness.own_code import OwnCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +18,9 @@ class CheckOptions:
     """`failed_cas` says what a failed compare-and-set tells (None: what the format says); `consistency` what must hold
     (None: the model's own); `explain` how many instances of each anomaly are explained; `time_limit_s` and
     `memory_mib` bound searches, past which the answer is unknown; `debug` keeps tracebacks of crashed checkers;
-    `settings` are a model's own (`ModelInfo.settings`), as text; `spark` says where Spark runs, if it judges, and
-    `cores` how many the in-process engine works on (None: all that this process may use)."""
+    `settings` are a model's own (`ModelInfo.settings`), as text; `spark` says where Spark runs, if it judges, `cores`
+    how many the in-process engine works on (None: all that this process may use), and `code` is a model of the user's
+    own, which no history and no saved run ever names. `alone` says that the history has completions alone."""
 
     failed_cas: FailedCas | None = None
     consistency: str | None = None
@@ -29,6 +31,8 @@ class CheckOptions:
     settings: Mapping[str, str] = field(default_factory=dict)
     spark: SparkOptions = field(default_factory=SparkOptions)
     cores: int | None = None
+    code: OwnCode | None = None
+    alone: bool = False
 
 
 _WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}

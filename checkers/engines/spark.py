@@ -144,6 +144,10 @@ class SparkEngine:
         """The numbers below `count` as a data frame (column `id`) of that many partitions."""
         return self._started().range(0, count, 1, max(1, parts))
 
+    def table(self, columns: dict[str, list[Any]]) -> Any:
+        """A data frame of columns that are in memory here."""
+        return self._started().createDataFrame(pa.table(columns))
+
     @contextmanager
     def reader(self, source: Source) -> Iterator[HistoryReader]:
         """The reader of the history for as long as the context lasts; what is in memory is written first."""

@@ -4,6 +4,7 @@ judges them."""
 from __future__ import annotations
 
 import mmap
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,17 @@ from typing import Final
 
 from checkers.importers.blocks import BYTE_ORDER_MARK, Data
 from checkers.importers.integrity import COLUMNS, EventOrder, verify_here
-from checkers.importers.jepsen import open_edn, open_jepsen_log, open_json
+from checkers.importers.jepsen import IN_MEMORY_BYTES, ReadingPlan, open_edn, open_jepsen_log, open_json
+from checkers.importers.packed import HEAD_BYTES, codec_of, first_bytes, refuse_foreign, unpacked
+from checkers.importers.retold_events import open_jepsen_text, open_json_lines, open_porcupine
+from checkers.importers.sessions_of import (
+    HIST_HEAD,
+    is_cobra,
+    open_bincode,
+    open_cobra,
+    open_dbcop_json,
+    open_hist,
+)
 from checkers.importers.text_parts import has_text_parts, text_of_parts
 from checkers.importers.transactions import AWDIT_LINE, PLUME_LINE, open_awdit, open_plume
 from checkers.source import Source, times_against_order
@@ -51,24 +62,58 @@ def _mapped(path: Path) -> Data:
 _FROM_BYTES: Final[dict[str, Callable[[Path, Data], Source]]] = {
     "edn": open_edn,
     "json": open_json,
+    "json-lines": open_json_lines,
     "jepsen-log": open_jepsen_log,
+    "jepsen-text": open_jepsen_text,
     "awdit-text": open_awdit,
     "plume-text": open_plume,
+    "dbcop-json": open_dbcop_json,
+    "hist": open_hist,
+    "bincode": open_bincode,
+    "porcupine-json": open_porcupine,
 }
 
-FORMATS: Final = ("auto", "journal", "parquet", *_FROM_BYTES)
+FORMATS: Final = ("auto", "journal", "parquet", *_FROM_BYTES, "cobra")
+
+_ALONE: Final = {"edn": open_edn, "json": open_json, "json-lines": open_json_lines, "jepsen-text": open_jepsen_text}
+"""Formats of which completions alone can be read."""
+
+_SUGGESTED: Final = {
+    "awdit-text": "isolation",
+    "plume-text": "isolation",
+    "dbcop-json": "isolation",
+    "hist": "isolation",
+    "bincode": "isolation",
+    "cobra": "isolation",
+    "porcupine-json": "register",
+}
+"""The model that a format is mostly about; Jepsen's formats hold anything."""
 
 
-def open_source(named: Place | str, format: str = "auto", *, verify: bool = True) -> Source:
+def suggested(named: Place | str) -> str | None:
+    """A model that the format of a history suggests, or None."""
+    path = place_of(named)
+    if isinstance(path, Address):
+        return None
+    try:
+        return _SUGGESTED.get("cobra" if path.is_dir() and is_cobra(path) else detected(path))
+    except UserError:
+        return None
+
+
+def open_source(named: Place | str, format: str = "auto", *, verify: bool = True, alone: bool = False) -> Source:
     """The history that a path or address names: a file, a folder of parts, or a run directory (its saved history, or
     its journal if the run ended early).
 
     Raises UserError, naming file, line and reason, for what is not a whole history of that format. Unless `verify`,
-    what is within a saved history is left for an engine to look at (`Engine.verify`).
+    what is within a saved history is left for an engine to look at (`Engine.verify`). With `alone` the history has
+    completions only, and all of its operations are taken as concurrent.
     """
     if format not in FORMATS:
         raise UserError(f"There is no format {format!r}; the formats are {', '.join(FORMATS)}.")
     path = place_of(named)
+    if isinstance(path, Path):
+        path = _in_store(path)
     if isinstance(path, Address):
         if format not in ("auto", "parquet"):
             raise UserError(f"{path}: at an address assay reads its own histories only, not {format}; import it first.")
@@ -76,6 +121,8 @@ def open_source(named: Place | str, format: str = "auto", *, verify: bool = True
     if has_text_parts(path):
         return _ordered(_of_text_parts(path, format))
     unfinished = None
+    if path.is_dir() and format in ("auto", "cobra") and is_cobra(path):
+        return _ordered(open_cobra(path))
     if path.is_dir() and not is_history_folder(path):
         unfinished = _unfinished(path, format)
         path = _in_run(path)
@@ -85,7 +132,9 @@ def open_source(named: Place | str, format: str = "auto", *, verify: bool = True
         require_file(path)
     if format == "auto":
         format = detected(path)
-    source = open_parquet(path, verify) if format == "parquet" else _opened(path, format)
+    if alone and format not in _ALONE:
+        raise UserError(f"{path} is {format}, of which completions are never alone; leave --completions-alone out.")
+    source = open_parquet(path, verify) if format == "parquet" else _opened(path, format, alone)
     if unfinished is not None and source.cut_short is None:
         source = replace(source, cut_short=unfinished)
     return _ordered(source)
@@ -122,12 +171,37 @@ def require_file(path: Path) -> None:
         raise UserError(f"{path} is no file but a pipe or a device; save it to a file first.")
 
 
-def _opened(path: Path, format: str) -> Source:
+def _opened(path: Path, format: str, alone: bool) -> Source:
     if format == "journal":
         return open_journal(path)
-    data = _mapped(path)
+    if format == "cobra":
+        raise UserError(f"{path} is a file; a history of Cobra's is the folder of its sessions' logs.")
+    data = unpacked(path, _mapped(path))
+    refuse_foreign(path, bytes(data[:HEAD_BYTES]))
     _refuse_utf_16(path, bytes(data[:_LOOKED_AT]))
+    if alone:
+        plan = ReadingPlan(on_disk=len(data) > IN_MEMORY_BYTES, alone=True)
+        return _ALONE[format](path, data, plan)
     return _FROM_BYTES[format](path, data)
+
+
+_STORES: Final = ("history.edn", "history.txt")
+"""What Jepsen keeps of a test in its directory in the store, the better one first."""
+
+
+def _in_store(path: Path) -> Path:
+    """The history in a directory of Jepsen's store; any other path as it is."""
+    if not path.is_dir() or is_run(path):
+        return path
+    for name in _STORES:
+        if (path / name).is_file():
+            return path / name
+    binary = sorted([*path.glob("*.jepsen"), *path.glob("*.fressian")])
+    if binary:
+        raise UserError(
+            f"{path} has no history.edn, and {binary[0].name} is Jepsen's own binary form, which only it reads."
+        )
+    return path
 
 
 def _refuse_utf_16(path: Path, head: bytes) -> None:
@@ -158,32 +232,72 @@ def _in_run(path: Path) -> Path:
 
 
 def detected(path: Path) -> str:
-    """The format of a file by its first bytes and its name."""
+    """The format of a file by its first bytes and its name, whether it is compressed or not; raises UserError for none
+    that is known."""
     try:
         with path.open("rb") as file:
-            head = file.read(1 << 16)
+            head = file.read(HEAD_BYTES)
     except OSError as error:
         raise UserError(f"{path} can't be read: {error.strerror}.") from error
     if head.startswith(MAGIC):
         return "parquet"
     if is_journal(path):
         return "journal"
-    _refuse_utf_16(path, head)
+    codec = codec_of(head)
+    if codec is not None:
+        head = first_bytes(path, codec)
+    refuse_foreign(path, head)
+    found = _by_bytes(head, Path(path.stem).suffix if codec is not None else path.suffix)
+    if found is None:
+        raise UserError(
+            f"{path}, line 1: this is none of the formats {', '.join(FORMATS[1:])}; name one with --format."
+        )
+    return found
+
+
+_BINCODE_BYTES: Final = 5 * 8 + 3 * 8 + 8
+"""A history of bincode has so many at least."""
+
+_JEPSEN_TEXT: Final = re.compile(rb"\S+\t:(?:invoke|ok|fail|info)\t\S+\t")
+
+
+def _by_bytes(head: bytes, suffix: str) -> str | None:
     if b"jepsen.util" in head:
         return "jepsen-log"
-    if path.suffix in (".edn", ".json"):
-        return path.suffix[1:]
     text = head.removeprefix(BYTE_ORDER_MARK).lstrip()
     first = text.split(b"\n", 1)[0]
+    if _JEPSEN_TEXT.match(text):
+        return "jepsen-text"
+    if HIST_HEAD.match(text):
+        return "hist"
+    if suffix == ".edn":
+        return "edn"
+    if text[:1] in (b"{", b"[") and (found := _kind_of_json(text)) is not None:
+        return found
+    if suffix == ".json":
+        return "json"
     if first and PLUME_LINE.fullmatch(first):
         return "plume-text"
     if first and AWDIT_LINE.fullmatch(first):
         return "awdit-text"
-    if text.startswith((b'[{"', b'[ {"')) or (text[:1] == b"[" and text[1:].lstrip().startswith(b'{"')):
-        return "json"
     if text.startswith((b"{:", b"[", b"(", b";", b"#")):
         return "edn"
-    raise UserError(f"{path}, line 1: this is none of the formats {', '.join(FORMATS[1:])}; name one with --format.")
+    return "bincode" if suffix == ".bincode" or (b"\0" in head and len(head) >= _BINCODE_BYTES) else None
+
+
+_SESSIONS: Final = re.compile(rb'(?:\{.*?"data"\s*:\s*)?\[\s*\[\s*\{\s*"(?:events|committed)"', re.DOTALL)
+
+
+def _kind_of_json(text: bytes) -> str | None:
+    """Which JSON begins so, or None for what is none."""
+    if _SESSIONS.match(text):
+        return "dbcop-json"
+    inside = text[1:].lstrip() if text[:1] == b"[" else text
+    if inside[:1] != b"{" or not inside[1:].lstrip().startswith(b'"'):
+        return None
+    if b'"ClientId"' in text and b'"Call"' in text:
+        return "porcupine-json"
+    return "json" if text[:1] == b"[" else "json-lines"
 
 
 MAGIC = b"PAR1"

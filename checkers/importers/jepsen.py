@@ -31,17 +31,21 @@ from harness.history.saved import open_saved
 IN_MEMORY_BYTES: Final = 64 << 20
 """Longer texts become Parquet on disk."""
 
+_ALONE: Final = "The history has completions alone, so its operations were all taken as concurrent."
+
 _LOG_LINE: Final = re.compile(rb".*?jepsen\.util\s+-\s+(\S+)[ \t]+:(invoke|ok|fail|info)[ \t]+:(\S+)(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadingPlan:
     """How a text is read: that many bytes at a time (None: as a whole), spooled to disk or not; `keyed` says whether
-    values are pairs of independent keys (None: found out)."""
+    values are pairs of independent keys (None: found out). `alone`: each event is an operation, whose invocation the
+    text does not have."""
 
     block_bytes: int | None = BLOCK_BYTES
     on_disk: bool = False
     keyed: bool | None = None
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +117,7 @@ def _read(text: Text, plan: ReadingPlan) -> Source | ReadingPlan:
     """The source, or the plan by which the text is to be read again, since something in it contradicts this one."""
     path = text.path
     reader = BlockReader(path, text.data, text.format == "json", plan.block_bytes)
-    spool, course, meaning = Spool(plan.on_disk), PairingState(), Meaning(keyed=plan.keyed)
+    spool, course, meaning = Spool(plan.on_disk), PairingState(alone=plan.alone), Meaning(keyed=plan.keyed)
     carried, final = b"", False
     while not final:
         block = reader.next(carried)
@@ -134,7 +138,8 @@ def _read(text: Text, plan: ReadingPlan) -> Source | ReadingPlan:
         left = paired.invocation[is_open]
         course.carried = paired.index[left]
         carried = b"".join(tape.bytes(token) + b"\n" for token in events[left, ITSELF].tolist())
-    return _finished(text, spool, meaning)
+    source = _finished(text, spool, meaning)
+    return replace(source, note=_ALONE) if plan.alone else source
 
 
 def _finished(text: Text, spool: Spool, meaning: Meaning) -> Source:

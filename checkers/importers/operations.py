@@ -21,6 +21,7 @@ import pyarrow as pa
 from checkers.columns.batches import decoded
 from checkers.columns.codes import FAIL, INFO, NIL, OK
 from checkers.compiled import lean
+from checkers.importers.agreement import CHANGES, require_agreement
 from checkers.importers.pairing import (
     CLOCK,
     ERROR,
@@ -40,7 +41,7 @@ from checkers.importers.scalars import Interner, as_json, distinct, globally, in
 from checkers.importers.tape import INTEGER, KEYWORD, LIST, MAP, NULL, SET, STRING, VECTOR, Tape
 from checkers.source import NO_CLOCK
 from harness.errors import UserError
-from harness.history.columns import MOP, SCHEMA
+from harness.history.columns import MOP, MOST_EVENTS, SCHEMA
 
 OWN_NAME: Final = -1
 """As `name`: the micro-operation is called as the operation's own `f`."""
@@ -403,6 +404,10 @@ def _chosen_values(operations: BlockOperations) -> Tokens:
     nil = _is_nil(operations.tape, values)
     before, after = operations.begun, np.maximum(operations.ended, 0)
     succeeded = (operations.ended >= 0) & (paired.type[after] == OK) if len(values) else np.empty(0, bool)
+    clients = np.flatnonzero(succeeded & operations.clients)
+    asked, found = before[clients], after[clients]
+    is_change = operations.calls(CHANGES, asked)
+    require_agreement(operations.path, operations.tape, values[asked], values[found], is_change)
     use_completion = succeeded & ~nil[after] & ~(operations.calls(_MUTATIONS, before) & ~nil[before])
     return np.where(use_completion, values[after], values[before])
 
@@ -450,7 +455,7 @@ def make_rows(operations: BlockOperations, meaning: Meaning) -> pa.RecordBatch:
     known: dict[str, Any] = {
         "op": pa.array(np.zeros(count, np.int64)),
         "invoke_index": pa.array(paired.index[begun]),
-        "complete_index": pa.array(paired.index[last], mask=~done),
+        "complete_index": pa.array(paired.index[last] + _later(operations), mask=~done),
         "invoke_time": pa.array(times[begun]),
         "complete_time": pa.array(times[last], mask=~(done & clocked[last])),
         "type": decoded(types, TYPES),
@@ -467,6 +472,12 @@ def make_rows(operations: BlockOperations, meaning: Meaning) -> pa.RecordBatch:
         numbers, stated = _integers(tape, _latest(events, begun, last, name))
         known[name.replace("-", "_")] = pa.array(numbers, mask=~stated)
     return pa.RecordBatch.from_arrays([known[column.name] for column in SCHEMA], schema=SCHEMA)
+
+
+def _later(operations: BlockOperations) -> Ints:
+    """How much later than its event an operation ends: where completions are alone, after all others have begun."""
+    same = (operations.begun == operations.ended) & operations.clients
+    return np.where(same, MOST_EVENTS // 2, 0)
 
 
 def _settle_ids(tape: Tape, mops: MopColumns, firsts: Ints, meaning: Meaning) -> None:

@@ -4,7 +4,7 @@ completion with its process's open invocation, in one total order."""
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -141,13 +141,15 @@ _NEMESIS: Final = re.compile(r"nemesis(?:-(\d{1,9}))?")
 @dataclass(slots=True)
 class PairingState:
     """What is known of a history's events so far: whether their order is that of their `index` (None: not known yet),
-    else of the text; how many there were, the last index, and whether they state their process."""
+    else of the text; how many there were, the last index, and whether they state their process. `alone`: they are
+    completions alone."""
 
     by_index: bool | None = None
     events: int = 0
     last_index: int = -1
     with_process: bool | None = None
     carried: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +221,8 @@ def pair(path: Path, tape: Tape, events: Tokens, course: PairingState, whole: bo
     types = _types(path, tape, events)
     process = _processes(path, tape, events, course)
     f, names = number_names(path, tape, events[:, F])
+    if course.alone:
+        return _alone(path, tape, events, course, Paired(index, index, index, process, types, f, names)), events
     distinct_processes, dense = np.unique(process, return_inverse=True)
     completion = np.full(len(events), -1)
     opened = np.full(len(distinct_processes) + 1, -1)
@@ -227,13 +231,29 @@ def pair(path: Path, tape: Tape, events: Tokens, course: PairingState, whole: bo
         line, reason = tape.line(int(events[event, ITSELF])), _PROBLEMS[problem].format(process[event])
         raise UserError(f"{path}, line {line}: {reason}, so this is not a whole history.")
     begun = np.flatnonzero((types == INVOKE) | (process < 0))
+    return _counted(course, Paired(begun, completion[begun], index, process, types, f, names)), events
+
+
+def _counted(course: PairingState, paired: Paired) -> Paired:
+    """What was paired, of which each operation has an `f`, once its events are counted."""
+    index, f, names = paired.index, paired.f, paired.names
     missing = f < 0
     if missing.any():
         names = names if NO_F in names else (*names, NO_F)
         f = np.where(missing, names.index(NO_F), f)
-    course.events += len(events) - len(course.carried)
+    course.events += len(index) - len(course.carried)
     course.last_index = int(index[-1]) if len(index) else course.last_index
-    return Paired(begun, completion[begun], index, process, types, f, names), events
+    return replace(paired, f=f, names=names)
+
+
+def _alone(path: Path, tape: Tape, events: Tokens, course: PairingState, paired: Paired) -> Paired:
+    """Completions, each an operation that begins before all of them end."""
+    invoked = np.flatnonzero((paired.type == INVOKE) & (paired.process >= 0))
+    if len(invoked):
+        line = tape.line(int(events[invoked[0], ITSELF]))
+        raise UserError(f"{path}, line {line}: this is an invocation, so the history has not completions alone.")
+    every = np.arange(len(events))
+    return _counted(course, replace(paired, invocation=every, completion=every))
 
 
 def _types(path: Path, tape: Tape, events: Tokens) -> Ints:

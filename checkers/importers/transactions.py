@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from checkers.columns.batches import decoded, history_batch, mops_array
+from checkers.columns.codes import NIL
 from checkers.compiled import kernel
 from checkers.importers.blocks import BYTE_ORDER_MARK, Data
 from checkers.source import SESSIONS_CLOCK, Source
@@ -28,7 +29,7 @@ NOTE: Final = "The format states no times: nothing is known of the order of tran
 
 class Transactions(NamedTuple):
     """Micro-operations in the order of their transactions: `sizes`, `session` and `failed` have one entry a
-    transaction; `write`, `key` and `value` one a micro-operation."""
+    transaction; `write`, `key` and `value` (NIL: the initial one) one a micro-operation."""
 
     sizes: Ints
     session: Ints
@@ -64,7 +65,7 @@ def transactions_source(path: Path, format: str, read: Transactions) -> Source:
     fields = {
         "f": decoded(read.write.astype(np.int8), ("r", "w")),
         "partition": pa.array(read.key),
-        "value": pa.array(read.value),
+        "value": pa.array(read.value, mask=read.value == NIL),
     }
     op = np.arange(count)
     known: dict[str, Any] = {
