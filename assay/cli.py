@@ -42,7 +42,7 @@ app = typer.Typer(
 Flaws = Annotated[list[str] | None, typer.Option(help="Known bugs to switch on; see `assay list flaws`.")]
 Model = Annotated[
     str | None,
-    typer.Option(help="What to check for (`assay list models`, or FILE.py:NAME); else what the run or history is for."),
+    typer.Option(help="What to check for (`assay list models`, or FILE.py:NAME); else what the input is for."),
 ]
 Nemeses = Annotated[
     list[str] | None, typer.Option(help="Faults, separated by commas, such as kill(every=5s),partition; or all.")
