@@ -27,6 +27,7 @@ MEASURE = """
 addEventListener("load", () => {
   const measured = [...document.querySelectorAll("iframe")].map(frame => {
     const page = frame.contentDocument, width = page.documentElement.clientWidth;
+    page.querySelectorAll("details").forEach(e => { e.open = true; });
     const all = [...page.body.querySelectorAll("*")], style = e => frame.contentWindow.getComputedStyle(e);
     const scrolls = e => ["auto", "scroll"].includes(style(e).overflowX);
     const inside = e => { for (let p = e.parentElement; p; p = p.parentElement) if (scrolls(p)) return true; };
