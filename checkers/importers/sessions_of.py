@@ -1,5 +1,5 @@
 """Transactions of plain reads and writes, session by session, as other checkers keep them: dbcop's JSON, its `.hist`
-text, its `history.bincode` (PolySI's too), and the folders of logs of Cobra.
+text, its history.bincode (PolySI's too), and the folders of logs of Cobra.
 
 - JSON: sessions of `{"events": [{"Read": {"variable": V, "version": N}}, …], "committed": true}`, or events as
   `["r", V, N]`; alone, or as `data` of an object. A version of null is the initial one.
@@ -173,7 +173,7 @@ class _Bytes:
 
 
 def open_bincode(path: Path, data: Data) -> Source:
-    """A `history.bincode` of dbcop or PolySI; raises UserError for bytes that are none."""
+    """A history.bincode of dbcop or PolySI; raises UserError for bytes that are none."""
     read, reading = _Bytes(path, data[:], "<"), SessionReading(path, "bincode")
     read.take("5q")
     for _ in range(3):
