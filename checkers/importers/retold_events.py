@@ -1,4 +1,4 @@
-"""Formats that come to Jepsen's events: `history.txt`, JSON lines, and operations as Porcupine and etcd's robustness
+"""Formats that come to Jepsen's events: history.txt, JSON lines, and operations as Porcupine and etcd's robustness
 tests keep them.
 
 An operation of Porcupine's is a JSON object with `ClientId`, `Input`, `Call`, `Output` and `Return`, one a line or in
@@ -36,7 +36,7 @@ def _lines(data: Data) -> Iterator[bytes]:
 
 
 def open_jepsen_text(path: Path, data: Data, plan: ReadingPlan | None = None) -> Source:
-    """Jepsen's `history.txt`: process, type, f, value and perhaps an error, with tabs between them."""
+    """Jepsen's history.txt: process, type, f, value and perhaps an error, with tabs between them."""
     if data[-1:] not in (b"", b"\n"):
         line = data[:].count(b"\n") + 1
         raise UserError(f"{path}, line {line}: the last line has no end, so the text is truncated.")

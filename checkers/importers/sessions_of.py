@@ -1,5 +1,5 @@
 """Transactions of plain reads and writes, session by session, as other checkers keep them: dbcop's JSON, its `.hist`
-text, its `history.bincode` (PolySI's too), and the folders of logs of Cobra.
+text, its history.bincode (PolySI's too), and the folders of logs of Cobra.
 
 - JSON: sessions of `{"events": [{"Read": {"variable": V, "version": N}}, …], "committed": true}`, or events as
   `["r", V, N]`; alone, or as `data` of an object. A version of null is the initial one.
@@ -32,7 +32,7 @@ Event = tuple[bool, Any, int | None]
 """Whether it writes, the variable, and the value (None: the initial one)."""
 
 
-class Reading:
+class SessionReading:
     """Transactions as they are read, of one session after the other; variables that are no small integers get the
     numbers of texts."""
 
@@ -80,7 +80,7 @@ def open_dbcop_json(path: Path, data: Data) -> Source:
     try:
         found = msgspec.json.decode(data[:].removeprefix(BYTE_ORDER_MARK))
         sessions = found["data"] if isinstance(found, dict) else found
-        reading = Reading(path, "dbcop-json")
+        reading = SessionReading(path, "dbcop-json")
         for number, session in enumerate(sessions):
             for transaction in session:
                 events = [_json_event(event) for event in transaction["events"]]
@@ -119,7 +119,7 @@ HIST_HEAD: Final = re.compile(rb"(?:[ \t]*(?://[^\n]*|-+)?\r?\n)*[ \t]*\[\w+(?::
 
 def open_hist(path: Path, data: Data) -> Source:
     """A history as dbcop's text; raises UserError naming the first line that is none of its lines."""
-    reading, session = Reading(path, "hist"), 0
+    reading, session = SessionReading(path, "hist"), 0
     try:
         lines = data[:].removeprefix(BYTE_ORDER_MARK).decode().split("\n")
     except UnicodeDecodeError as error:
@@ -173,8 +173,8 @@ class _Bytes:
 
 
 def open_bincode(path: Path, data: Data) -> Source:
-    """A `history.bincode` of dbcop or PolySI; raises UserError for bytes that are none."""
-    read, reading = _Bytes(path, data[:], "<"), Reading(path, "bincode")
+    """A history.bincode of dbcop or PolySI; raises UserError for bytes that are none."""
+    read, reading = _Bytes(path, data[:], "<"), SessionReading(path, "bincode")
     read.take("5q")
     for _ in range(3):
         read.take(f"{read.count()}s")
@@ -210,7 +210,7 @@ def _logs(path: Path) -> list[Path]:
 
 def open_cobra(path: Path) -> Source:
     """A folder of Cobra's logs, a session each; raises UserError for one that is none, or is cut off."""
-    reading = Reading(path, "cobra")
+    reading = SessionReading(path, "cobra")
     for session, log in enumerate(_logs(path)):
         read = _Bytes(log, log.read_bytes(), ">")
         while not read.ended:

@@ -17,7 +17,7 @@ _COLUMNS: Final = ("invoke_index", "complete_index", "type", "process", "f", "mo
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class OwnCall:
     """An operation: `type` is `ok`, or `info` where nobody knows whether it took effect. `key` is the object that it is
     on, 0 where the history names none, and None of operations on several. `value` is what it asked for, or found: nil
     is None, a list a tuple, a map a mapping, a transaction a tuple of (f, key, value); what is neither a number nor one
@@ -47,9 +47,9 @@ class RawCall(NamedTuple):
         """Equal for calls that differ in nothing but when they were."""
         return msgspec.json.encode((self.type, self.process, self.f, self.key, self.value))
 
-    def call(self) -> Call:
+    def call(self) -> OwnCall:
         """The call as code sees it; nothing in it can be changed."""
-        return Call(self.invoke, self.process, self.type, self.f, _frozen(self.key), _frozen(self.value))
+        return OwnCall(self.invoke, self.process, self.type, self.f, _frozen(self.key), _frozen(self.value))
 
 
 def _frozen(value: Any) -> Any:

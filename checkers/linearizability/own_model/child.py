@@ -25,7 +25,7 @@ _START_S: Final = 5.0
 """Beyond its limit a process may take so long to load the code and to pack its answer."""
 
 
-class Question(NamedTuple):
+class ChildQuestion(NamedTuple):
     """`ask(load, *arguments)` is what the process does, a function of a module of ours; `warm` compiles what it needs,
     for which no time counts."""
 
@@ -35,7 +35,7 @@ class Question(NamedTuple):
     warm: Callable[[], Any] | None = None
 
 
-def answer_of(question: Question, time_s: float) -> Any:
+def answer_of(question: ChildQuestion, time_s: float) -> Any:
     """The answer of a process of its own, which may take a quarter longer than `time_s` seconds.
 
     Raises UserError for what the code does wrong, and Undecided if it does not come to an end.
@@ -46,7 +46,7 @@ def answer_of(question: Question, time_s: float) -> Any:
         [sys.executable, "-m", __name__], 0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
     ) as process:
         try:
-            data = _told(process, pickle.dumps((question, limit_s)), limit_s)
+            data = _exchanged(process, pickle.dumps((question, limit_s)), limit_s)
         except subprocess.TimeoutExpired:
             raise Undecided(f"{question.code.file} did not come to an end within the limit of {time_s:g} s.") from None
         finally:
@@ -59,7 +59,7 @@ def answer_of(question: Question, time_s: float) -> Any:
     return answer
 
 
-def _told(process: subprocess.Popen[bytes], question: bytes, limit_s: float) -> bytes:
+def _exchanged(process: subprocess.Popen[bytes], question: bytes, limit_s: float) -> bytes:
     assert process.stdin is not None and process.stdout is not None
     try:
         with os.fdopen(os.dup(process.stdin.fileno()), "wb") as pipe:

@@ -17,7 +17,7 @@ from checkers.findings import Finding, Findings, merged
 from checkers.importers.transactions import NOTE
 from checkers.linearizability.driver import Budget
 from checkers.linearizability.own_model.calls import RawCall, calls_of
-from checkers.linearizability.own_model.child import Question, answer_of
+from checkers.linearizability.own_model.child import ChildQuestion, answer_of
 from checkers.linearizability.own_model.own_graph import OwnGraph
 from checkers.linearizability.own_model.search_own import judged, partitions_of, warm
 from checkers.options import CheckOptions
@@ -120,12 +120,12 @@ class _OwnWork:
 
     def asked(self, calls: list[RawCall]) -> Findings | OwnGraph:
         """What a process of its own says of calls."""
-        question = Question(self.code, judged, (calls, self.budget, self.explain), warm)
+        question = ChildQuestion(self.code, judged, (calls, self.budget, self.explain), warm)
         found: Findings | OwnGraph = answer_of(question, self.budget.time_s)
         return found
 
     def on_spark(self, spark: SparkEngine) -> Findings | OwnGraph:
-        numbers = answer_of(Question(self.code, partitions_of, (self.calls,)), self.budget.time_s)
+        numbers = answer_of(ChildQuestion(self.code, partitions_of, (self.calls,)), self.budget.time_s)
         if isinstance(numbers, OwnGraph):
             return numbers
         groups: dict[int, list[RawCall]] = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from checkers.linearizability.own_model.calls import Call
+from checkers.linearizability.own_model.calls import OwnCall
 from harness.errors import UserError
 from harness.own_code import OwnCode
 
@@ -22,7 +22,7 @@ class OwnGraph(NamedTuple):
     edges: list[tuple[int, int, int, str]]
 
 
-def graph_of(code: OwnCode, graph: Any, calls: list[Call]) -> OwnGraph:
+def graph_of(code: OwnCode, graph: Any, calls: list[OwnCall]) -> OwnGraph:
     """What the analyzer says of operations; raises UserError, naming the edge, for what is no such graph."""
     try:
         found = graph(tuple(calls))
@@ -32,7 +32,7 @@ def graph_of(code: OwnCode, graph: Any, calls: list[Call]) -> OwnGraph:
     places = {call.index: place for place, call in enumerate(calls)}
 
     def place(node: Any) -> int:
-        index = node.index if isinstance(node, Call) else node
+        index = node.index if isinstance(node, OwnCall) else node
         if isinstance(index, bool) or index not in places:
             raise UserError(f"{code.file}: {code.name}.graph has the node {node!r:.60}, which is no operation.")
         return places[index]

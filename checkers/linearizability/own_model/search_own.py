@@ -20,7 +20,7 @@ from checkers.linearizability.driver import (
 )
 from checkers.linearizability.own_model.calls import RawCall
 from checkers.linearizability.own_model.own_graph import OwnGraph, graph_of
-from checkers.linearizability.own_model.steps import Steps, loaded, numbered
+from checkers.linearizability.own_model.steps import ModelSteps, loaded, numbered
 from checkers.linearizability.own_model.table_search import TableOps, begin, grown, make_transitions, most_open
 from checkers.linearizability.search_loop import FIRST_BEAM
 from harness.own_code import OwnCode
@@ -36,7 +36,7 @@ def partitions_of(code: OwnCode, calls: list[RawCall]) -> list[int] | OwnGraph:
     own, model = [call.call() for call in calls], loaded(code)
     if callable(getattr(model, "graph", None)):
         return graph_of(code, model.graph, own)
-    steps, numbers = Steps(code, model), dict[Hashable, int]()
+    steps, numbers = ModelSteps(code, model), dict[Hashable, int]()
     return [numbers.setdefault(steps.partition(call), len(numbers)) for call in own]
 
 
@@ -46,7 +46,7 @@ def judged(code: OwnCode, calls: list[RawCall], budget: Budget, explain: int) ->
     own, model = [call.call() for call in calls], loaded(code)
     if callable(getattr(model, "graph", None)):
         return graph_of(code, model.graph, own)
-    steps = Steps(code, model)
+    steps = ModelSteps(code, model)
     names: dict[Hashable, int] = {}
     key = np.array([names.setdefault(steps.partition(call), len(names)) for call in own], np.int64)
     ops, firsts = _table(calls, key, len(names))
@@ -123,7 +123,7 @@ def _finding(ops: TableOps, key: int, stuck: Ints, asked: tuple[Any, ...], budge
     return Finding(NONLINEARIZABLE, facts["stuck"], NO_KEY, (facts["stuck"], *facts["open"], *facts["before"]), facts)
 
 
-def _where(search: Any, ops: TableOps, row: int, steps: Steps) -> dict[str, Any]:
+def _where(search: Any, ops: TableOps, row: int, steps: ModelSteps) -> dict[str, Any]:
     window, frontier = search.window, search.frontier
     slots = [slot for slot in range(int(window.top[0])) if window.row[slot] >= 0]
     opened = sorted(int(window.row[slot]) for slot in slots if window.row[slot] != row)
@@ -131,7 +131,7 @@ def _where(search: Any, ops: TableOps, row: int, steps: Steps) -> dict[str, Any]
     live = [place for place in range(int(frontier.tally.used)) if frontier.state[place] >= 0]
     states = [
         {
-            "state": steps.told(int(frontier.state[place])),
+            "state": steps.described(int(frontier.state[place])),
             "done": [
                 int(ops.invoke[window.row[slot]])
                 for slot in slots

@@ -10,12 +10,12 @@ import copy
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, Final
 
-from checkers.linearizability.own_model.calls import Call
+from checkers.linearizability.own_model.calls import OwnCall
 from harness.errors import UserError
 from harness.own_code import OwnCode
 
 _ASKED_AGAIN: Final = 20_000
-"""Steps that are asked for again, spread evenly over all."""
+"""ModelSteps that are asked for again, spread evenly over all."""
 
 
 def loaded(code: OwnCode) -> Any:
@@ -27,7 +27,7 @@ def loaded(code: OwnCode) -> Any:
         raise code.blamed(error) from error
 
 
-class Steps:
+class ModelSteps:
     """The states of a model by number, and what its steps say; raises UserError for a model that is none."""
 
     def __init__(self, code: OwnCode, model: Any) -> None:
@@ -38,7 +38,7 @@ class Steps:
         self._numbers: dict[Hashable, int] = {}
         self._states: list[Any] = []
         self._kept: list[tuple[Any, int]] = []
-        self._said: list[tuple[int, Call, list[int]]] = []
+        self._said: list[tuple[int, OwnCall, list[int]]] = []
 
     def _called(self, function: Any, *arguments: Any) -> Any:
         try:
@@ -55,7 +55,7 @@ class Steps:
         """The number of the state that everything begins with."""
         return self._number(self._called(self._model.init), "init")
 
-    def partition(self, call: Call) -> Hashable:
+    def partition(self, call: OwnCall) -> Hashable:
         """The object that an operation is on, by the model."""
         if not self.partitioned:
             return 0
@@ -66,13 +66,13 @@ class Steps:
             raise self._wrong(f"partition gave {_short(found)}, which has no hash") from error
         return found
 
-    def after(self, state: int, call: Call) -> list[int]:
+    def after(self, state: int, call: OwnCall) -> list[int]:
         """The numbers of the states that a call may lead to, each once."""
         found = self._after(state, call)
         self._said.append((state, call, found))
         return found
 
-    def _after(self, state: int, call: Call) -> list[int]:
+    def _after(self, state: int, call: OwnCall) -> list[int]:
         given, (kept, digest) = self._states[state], self._kept[state]
         found = self._called(self._model.step, given, call)
         if isinstance(found, str | bytes | dict | bool) or not isinstance(found, Iterable):
@@ -98,9 +98,9 @@ class Steps:
         """Raise UserError if a step that was asked for before gives something else now."""
         for state, call, found in self._said[:: -(-len(self._said) // _ASKED_AGAIN) or 1]:
             if sorted(self._after(state, call)) != sorted(found):
-                raise self._wrong(f"step gave something else when it was asked again about {self.told(state)}")
+                raise self._wrong(f"step gave something else when it was asked again about {self.described(state)}")
 
-    def told(self, state: int) -> str:
+    def described(self, state: int) -> str:
         """A state in the model's own words, or as Python has it."""
         describe = getattr(self._model, "describe", repr)
         return _short(self._called(describe, self._states[state]))

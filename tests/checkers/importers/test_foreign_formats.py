@@ -18,7 +18,7 @@ from harness.errors import UserError
 from tests.checkers.importers.foreign_files import EDN, FILES, cobra
 
 
-def told(source: Source) -> list[tuple[Any, ...]]:
+def operations_of(source: Source) -> list[tuple[Any, ...]]:
     """Each operation: session or process, outcome, f, and its micro-operations as f, key and value."""
     assert source.table is not None
     return [
@@ -65,16 +65,16 @@ def test_each_format_is_known_and_read_also_compressed(tmp_path: Path, format: s
     plain = open_source(path)
     assert detected(path) == plain.format == format and plain.rows
     if format in SAYS:
-        assert told(plain) == SAYS[format]
+        assert operations_of(plain) == SAYS[format]
     path.write_bytes(gzip.compress(data))
-    assert detected(path) == format and told(open_source(path)) == told(plain)
+    assert detected(path) == format and operations_of(open_source(path)) == operations_of(plain)
     path.write_bytes(pa.compress(data, "zstd", asbytes=True))
-    assert detected(path) == format and told(open_source(path)) == told(plain)
+    assert detected(path) == format and operations_of(open_source(path)) == operations_of(plain)
 
 
 def test_cobra_s_logs_are_a_session_each(tmp_path: Path) -> None:
     source = open_source(cobra(tmp_path / "logs"))
-    assert told(source) == [(0, "ok", ("w", "-7", 11)), (1, "ok", ("r", "-7", 11), ("r", "8", None))]
+    assert operations_of(source) == [(0, "ok", ("w", "-7", 11)), (1, "ok", ("r", "-7", 11), ("r", "8", None))]
     assert suggested(tmp_path / "logs") == "isolation"
 
 
