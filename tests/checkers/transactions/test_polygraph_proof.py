@@ -11,18 +11,21 @@ from typing import Any
 
 import pytest
 from abstract_executions import FORMS, LEVELS, Words, allowed
-from adversarial_histories import Small, adversarial
+from adversarial_histories import GARBAGE, Small, adversarial
 from test_certificate import told_of
 from weak_store import Txn, source_of
 
+from checkers.engines.local import LocalEngine
+from checkers.options import CheckOptions
 from checkers.transactions.graph.edges import PROCESS, REALTIME, RW, WW
+from checkers.transactions.judge_transactions import judge_by_each
 from checkers.transactions.lattice import prohibited_anomalies
 from checkers.transactions.polygraph.certificate import first_fault
 from checkers.transactions.polygraph.clauses import Clause, Step
 from checkers.transactions.polygraph.conditions import CONDITIONS
 from checkers.transactions.polygraph.decide import Budget, Holds, Refuted, decide
 from checkers.transactions.transaction_findings import infer_in_process
-from tests.support.few_seeds import ranges_of
+from tests.support.few_seeds import blocks_of
 
 SINGLE = frozenset(
     {"internal", "future-read", "G1a", "G1b", "garbage-read", "incompatible-order", "duplicate-elements"}
@@ -30,7 +33,7 @@ SINGLE = frozenset(
 """What reads show by themselves, of which the polygraph knows nothing."""
 
 
-@pytest.mark.parametrize("seeds", ranges_of(60, 20_000))
+@pytest.mark.parametrize("seeds", blocks_of(60, 20_000))
 @pytest.mark.parametrize("model", ["rw-register", "list-append"])
 def test_each_level_in_each_form_is_decided_as_the_definition_says(model: str, seeds: range) -> None:
     lists = model == "list-append"
@@ -53,6 +56,40 @@ def test_each_level_in_each_form_is_decided_as_the_definition_says(model: str, s
                 assert first_fault(told, lists, level, form, answer.order.tolist()) is None, where
             else:
                 check_refutation(answer.cycles, level, form, small, polygraph.txn.tolist(), where)
+
+
+def named() -> dict[str, tuple[str, str]]:
+    """The consistency models that are a level in a form, by name."""
+    models = {}
+    for model in CONDITIONS:
+        form = next((form for form in ("strong-session", "strong") if model.startswith(f"{form}-")), "plain")
+        level = model.removeprefix(f"{form}-")
+        if level in LEVELS:
+            models[model] = (level, form)
+    return models
+
+
+@pytest.mark.parametrize("seeds", blocks_of(60, 20_000))
+@pytest.mark.parametrize("model", ["rw-register", "list-append"])
+def test_verdicts_by_name_are_those_of_the_definition(model: str, seeds: range) -> None:
+    lists, models = model == "list-append", named()
+    for seed in seeds:
+        small = adversarial(seed, lists)
+        words = allowed(small.txns, lists, small.initial)
+        settings = {} if small.initial is None else {"initial": str(small.initial)}
+        options = CheckOptions(settings=settings)
+        verdicts = judge_by_each(model, source_of(small.txns), LocalEngine(), options, list(models))
+        for (name, key), verdict in zip(models.items(), verdicts, strict=True):
+            nothing = verdict.valid == "unknown" and "nothing to judge" in str(verdict.reason)
+            if words[key] is not None and not shows_garbage(small) and not (nothing and words[key]):
+                assert verdict.valid == words[key], (seed, name, verdict.valid, verdict.counts, verdict.reason, small)
+
+
+def shows_garbage(small: Small) -> bool:
+    """Whether a read shows what nobody wrote."""
+    return any(
+        GARBAGE in (value if isinstance(value, tuple) else (value,)) for txn in small.txns for *_, value in txn.mops
+    )
 
 
 def check_refutation(
