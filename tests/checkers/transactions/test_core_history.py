@@ -20,7 +20,7 @@ SKEW: list[Mops] = [
     (("r", 0, 1), ("r", 7, 70), ("w", 1, 2)),
     (("r", 1, 1), ("r", 5, 1), ("w", 0, 2)),
 ]
-"""Write skew: each of two missed what the other wrote. That 1 is older than 2 nobody says, but no order of them helps."""
+"""Write skew: each of two missed what the other wrote. Nobody says that 1 is older than 2, but no order helps."""
 
 APPENDS: list[Mops] = [
     (("append", 0, 1), ("r", 1, ()), ("append", 2, 1)),

@@ -3,11 +3,10 @@ history that is possible, and for each that is not a refutation that says why, o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import product
-from typing import Any
+from itertools import pairwise, permutations, product
+from typing import Any, TypeAlias
 
 import pytest
 from abstract_executions import FORMS, LEVELS, Words, allowed
@@ -17,15 +16,18 @@ from weak_store import Txn, source_of
 
 from checkers.engines.local import LocalEngine
 from checkers.options import CheckOptions
-from checkers.transactions.graph.edges import PROCESS, REALTIME, RW, WW
+from checkers.transactions.graph.edges import PROCESS, REALTIME, RW, WR
 from checkers.transactions.judge_transactions import judge_by_each
 from checkers.transactions.lattice import prohibited_anomalies
 from checkers.transactions.polygraph.certificate import first_fault
-from checkers.transactions.polygraph.clauses import Clause, Step
+from checkers.transactions.polygraph.clauses import Step
 from checkers.transactions.polygraph.conditions import CONDITIONS
 from checkers.transactions.polygraph.decide import Budget, Holds, Refuted, decide
 from checkers.transactions.transaction_findings import infer_in_process
 from tests.support.few_seeds import blocks_of
+
+Orders: TypeAlias = list[tuple[int, ...]]
+"""Orders of those that wrote a key, by their numbers."""
 
 SINGLE = frozenset(
     {"internal", "future-read", "G1a", "G1b", "garbage-read", "incompatible-order", "duplicate-elements"}
@@ -55,7 +57,12 @@ def test_each_level_in_each_form_is_decided_as_the_definition_says(model: str, s
             if isinstance(answer, Holds):
                 assert first_fault(told, lists, level, form, answer.order.tolist()) is None, where
             else:
-                check_refutation(answer.cycles, level, form, small, polygraph.txn.tolist(), where)
+                try:
+                    keys = found.addresses[:, 1].tolist()
+                    cycles = [[s._replace(key=keys[s.key]) for s in clause.cycle] for clause in answer.cycles]
+                    check_refutation(cycles, level, form, small, polygraph.txn.tolist())
+                except AssertionError as error:
+                    raise AssertionError(where) from error
 
 
 def named() -> dict[str, tuple[str, str]]:
@@ -92,25 +99,56 @@ def shows_garbage(small: Small) -> bool:
     )
 
 
-def check_refutation(
-    clauses: tuple[Clause, ...], level: str, form: int, small: Small, numbers: list[int], where: object
-) -> None:
-    """Cycles of what the history shows, which together leave no order of versions, while without any one they do; and
-    the history of those that are in them alone is refuted too."""
-    txns = [small.txns[number] for number in numbers]
-    for clause in clauses:
-        ends = [(step.source, step.target) for step in clause.cycle]
-        assert [target for _, target in ends] == [source for source, _ in (*ends[1:], ends[0])], (clause, where)
-        for step in clause.cycle:
-            assert holds(step, txns, small.initial), (step, where)
-    assert not some_order(clauses), (clauses, where)
-    assert all(some_order(clauses[:i] + clauses[i + 1 :]) for i in range(len(clauses))), (clauses, where)
-    core = {txns[end] for clause in clauses for step in clause.cycle for end in (*step[:2], step.reader) if end >= 0}
-    lists = any(f == "append" for txn in core for f, _, _ in txn.mops)
+def check_refutation(cycles: list[list[Step]], level: str, form: int, small: Small, kept: list[int]) -> None:
+    """Cycles of what the history shows, by which no order of versions is left, while without any one of them some is;
+    and the history of those that are in them alone is refuted too. `kept` are the transactions that took place."""
+    lists = any(f == "append" for txn in small.txns for f, _, _ in txn.mops)
+    for cycle in cycles:
+        ends = [(step.source, step.target) for step in cycle]
+        assert [target for _, target in ends] == [source for source, _ in (*ends[1:], ends[0])], cycle
+        assert all(holds(step, small.txns) for step in cycle), cycle
+    rests = [frozenset((s.key, s.first, s.second) for s in cycle if s.first >= 0) for cycle in cycles]
+    keys = sorted({key for choices in rests for key, _, _ in choices})
+    ways = [version_orders(small, kept, key, lists, CONDITIONS[level][0].chains) for key in keys]
+    assert not possible(rests, keys, [told for told, _ in ways]), cycles
+    every = [all_of for _, all_of in ways]
+    assert all(possible(rests[:i] + rests[i + 1 :], keys, every) for i in range(len(rests))), cycles
+    core = {small.txns[end] for cycle in cycles for step in cycle for end in (*step[:2], step.reader) if end >= 0}
+    if any(step.reader >= 0 for cycle in cycles for step in cycle):  # who saw the source through others
+        seen = {pair for txn in core for pair in writes_of(txn)}
+        core |= {txn for txn in small.txns if not seen.isdisjoint(reads_of(txn))}
     if lists:  # the longest list tells the order of appends
-        core |= {max(small.txns, key=lambda txn: longest(txn, key)) for key in range(3)}
-    words = allowed_of(tuple(reduced(small.txns, core)), lists, small.initial)
-    assert words[level, FORMS[form]] is not True, (clauses, where)
+        core |= {max(small.txns, key=lambda txn: len(longest([txn], key))) for key in range(3)}
+    assert allowed_of(tuple(reduced(small.txns, core)), lists, small.initial)[level, FORMS[form]] is not True, cycles
+
+
+def possible(rests: list[frozenset[tuple[int, int, int]]], keys: list[int], ways: list[Orders]) -> bool:
+    """Whether by some order of versions of each key no cycle has all the choices that it rests on."""
+    return any(
+        all(
+            any(one.index(a) > one.index(b) for key, a, b in choices for one in [order[keys.index(key)]])
+            for choices in rests
+        )
+        for order in product(*ways)
+    )
+
+
+def version_orders(small: Small, kept: list[int], key: int, lists: bool, chained: bool) -> tuple[Orders, Orders]:
+    """The orders of those that wrote a key in which nobody comes between two of whom that is known; of these, first,
+    the ones that begin with what was read of a list."""
+    txns = {n: small.txns[n] for n in kept}
+    writers = [n for n, txn in txns.items() if any(k == key for k, _ in writes_of(txn))]
+    last = {[v for f, k, v in txns[n].mops if f != "r" and k == key][-1]: n for n in writers}
+    told = list(dict.fromkeys(last[value] for value in longest(small.txns, key) if value in last)) if lists else []
+    follows = set(pairwise([-1, *told]))
+    for n in writers if chained else ():
+        f, _, value = next(mop for mop in txns[n].mops if mop[1] == key)
+        if f == "r" and txns[n].outcome == "ok":
+            found = value[-1] if lists and value else None if lists or value == small.initial else value
+            follows.add((-1 if found is None else last.get(found, -2), n))
+    once = {pair for pair in follows if all([each[i] for each in follows].count(pair[i]) == 1 for i in (0, 1))}
+    orders = [order for order in permutations(writers) if once <= set(pairwise([-1, *order]))]
+    return [order for order in orders if order[: len(told)] == tuple(told)], orders
 
 
 @lru_cache(64)
@@ -118,50 +156,38 @@ def allowed_of(history: tuple[Txn, ...], lists: bool, initial: int | None) -> Wo
     return allowed(list(history), lists, initial)
 
 
-def longest(txn: Txn, key: int) -> int:
-    return max((len(value) for f, k, value in txn.mops if f == "r" and txn.outcome == "ok" and k == key), default=-1)
+def longest(txns: list[Txn], key: int) -> tuple[int, ...]:
+    found = [value for txn in txns if txn.outcome == "ok" for f, k, value in txn.mops if f == "r" and k == key]
+    return max(found, key=len, default=())
 
 
-def some_order(clauses: Sequence[Clause]) -> bool:
-    """Whether pairs of chains can be put in orders of which no clause has all."""
-    pairs = sorted({tuple(sorted(pair)) for clause in clauses for pair in clause.pairs})
-    return any(
-        all(not clause.pairs <= set(order) for clause in clauses)
-        for order in product(*(((one, other), (other, one)) for one, other in pairs))
-    )
-
-
-def holds(step: Step, txns: list[Txn], initial: int | None) -> bool:
+def holds(step: Step, txns: list[Txn]) -> bool:
     """Whether an edge is one by what the transactions tell; of ww and rw only that it may be one."""
     one, other = txns[step.source], txns[step.target]
     if step.kind in (PROCESS, REALTIME):
         ended = one.complete is not None and one.outcome == "ok" and one.complete < other.invoke
         return ended and (step.kind == REALTIME or one.process == other.process)
-    if step.kind == RW:
-        return bool(reads(one)) and bool(writes(other))
-    seen = {element for value in reads(other) for element in (value if isinstance(value, tuple) else (value,))}
-    return bool(writes(one)) and (bool(writes(other)) if step.kind == WW else not seen.isdisjoint(writes(one)))
+    if step.kind == WR:
+        return not reads_of(other).isdisjoint(writes_of(one))
+    touched = {key for f, key, _ in one.mops if (f == "r") == (step.kind == RW)}
+    return step.key in touched and step.key in {key for key, _ in writes_of(other)}
 
 
-def reads(txn: Txn) -> list[Any]:
-    return [value for f, _, value in txn.mops if f == "r" and txn.outcome == "ok"]
+def reads_of(txn: Txn) -> set[tuple[int, Any]]:
+    """The keys and values, or elements, that a transaction read, if it tells."""
+    found = [(key, value) for f, key, value in txn.mops if f == "r" and txn.outcome == "ok"]
+    return {(key, element) for key, value in found for element in (value if isinstance(value, tuple) else (value,))}
 
 
-def writes(txn: Txn) -> set[Any]:
-    return {value for f, _, value in txn.mops if f != "r"}
+def writes_of(txn: Txn) -> set[tuple[int, Any]]:
+    return {(key, value) for f, key, value in txn.mops if f != "r"}
 
 
 def reduced(history: list[Txn], core: set[Txn]) -> list[Txn]:
     """The history of some transactions and of those that wrote what these read."""
     while True:
-        seen = {
-            (key, element)
-            for txn in core
-            for f, key, value in txn.mops
-            if f == "r" and txn.outcome == "ok"
-            for element in (value if isinstance(value, tuple) else (value,))
-        }
-        more = {txn for txn in history for f, key, value in txn.mops if f != "r" and (key, value) in seen}
+        seen = {pair for txn in core for pair in reads_of(txn)}
+        more = {txn for txn in history if not seen.isdisjoint(writes_of(txn))}
         if more <= core:
             return [txn for txn in history if txn in core]
         core = core | more
