@@ -9,7 +9,7 @@ import sys
 import threading
 import traceback
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -177,6 +177,12 @@ def check(
     spark_archive: Annotated[
         Path | None, typer.Option(help="What executors run, made by `assay pack`; else what they have.")
     ] = None,
+    time_limit: Annotated[
+        float, typer.Option(min=0, help="Seconds that a search takes at most; past them the answer is unknown.")
+    ] = 60.0,
+    memory_limit: Annotated[
+        int, typer.Option(min=1, help="MiB that a search takes at most; past them the answer is unknown.")
+    ] = 1024,
     json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object for each input.")] = False,
     debug: Debug = False,
 ) -> int:
@@ -190,6 +196,7 @@ def check(
     require_evidence(evidence, len(paths or []), manifest is not None, model)
     spark = spark_options(engine, spark_master, spark_conf or [], spark_archive)
     options = check_options(failed_cas, consistency, debug, model, setting or [], spark)
+    options = replace(options, time_limit_s=time_limit, memory_mib=memory_limit)
     if manifest is not None:
         from assay.manifest import ManifestRequest, check_manifest
 

@@ -35,8 +35,8 @@ def compile_all(processes: int) -> int:
     """Judge every example by its model in several processes; the number of kernels that were compiled."""
     with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
         models = pool.map(compile_model, _tasks())
-        growing = pool.submit(compile_growing)
-        return sum(models) + growing.result()
+        others = [pool.submit(compile_growing), pool.submit(compile_choices)]
+        return sum(models) + sum(each.result() for each in others)
 
 
 def compile_for_executors(folder: Path, report: Callable[[str], None]) -> None:
@@ -91,6 +91,29 @@ def compile_growing() -> int:
         intern(make_store(2, 1), 0)
         edge_bound(group_accesses(1, [], []), 0)
         grown_forks(make_forks(1), 2)
+    return reports.count(True)
+
+
+def compile_choices() -> int:
+    """Decide about two writers that a third transaction saw half of each, and about one, by every condition: most
+    examples hang on one condition; how many kernels had to be compiled for it."""
+    import numpy as np
+
+    from checkers.compile_cache import compilation_reported
+    from checkers.transactions.polygraph.conditions import CONDITIONS
+    from checkers.transactions.polygraph.decide import Budget, decide
+    from checkers.transactions.polygraph.history_polygraph import Accessed, Times, make_polygraph
+
+    reports: list[bool] = []
+    event, nothing = np.arange(4), np.empty((3, 0), np.int64)
+    times = Times(np.zeros(4, np.uint8), event, event, event + 4)
+    writes = np.array([[0, 0, 1, 1], [0, 1, 0, 1]])
+    with compilation_reported(reports.append):
+        for source in (0, 1):
+            reads = np.array([[0, 1, 0], [2, 2, 3], [0, source, -1]])
+            polygraph = make_polygraph(times, Accessed(2, writes, reads, nothing, nothing))
+            for condition, form in CONDITIONS.values():
+                decide(polygraph, condition, form, Budget())
     return reports.count(True)
 
 

@@ -3,7 +3,7 @@ one process, where the history is streamed once and only what its accesses say i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -24,7 +24,7 @@ from checkers.transactions.inference.register_reader import RW_REGISTER, Registe
 from checkers.transactions.polygraph.accessed_keys import list_accesses_of, register_accesses_of
 from checkers.transactions.polygraph.history_polygraph import Accessed, Polygraph, Times, make_polygraph
 from checkers.transactions.polygraph.levels import Answer, Question, answered, is_open
-from checkers.transactions.transaction_mops import Dialect, Txns, read_all, take_all
+from checkers.transactions.transaction_mops import Dialect, Mops, Txns, read_all, take_all
 from harness.errors import UserError
 
 OWN: Final = frozenset({"internal", "future-read"})
@@ -235,19 +235,19 @@ TXN_MODELS: Final = {
 def infer_in_process(source: Source, model: str, sources: int, explain: int, threads: int = 1) -> InProcess:
     """What the accesses of a list-append or rw-register history say; `sources` are those of registers' version orders
     (`register_accesses.ORDER_…` added up; 0 for lists). The history is read by `threads` threads."""
+    return infer_from(read_all(source, TXN_MODELS[model].dialect, threads), source, model, sources, explain)
+
+
+def infer_from(
+    batches: Iterable[tuple[Txns, Mops]], source: Source, model: str, sources: int, explain: int
+) -> InProcess:
+    """The same of batches that were read, in order of invocation."""
     about = TXN_MODELS[model]
     reader = about.reader(max(1, explain))
-    txns = take_all(reader, read_all(source, about.dialect, threads))
+    txns = take_all(reader, batches)
     edges, problem = reader.infer(sources)
     if problem[0] >= 0:
         events = (int(txns.invoke[problem[1]]), int(txns.invoke[problem[2]]))
         refuse_copies(source, about.verb, Key.of(reader.addresses[problem[0]]), events)
-    return InProcess(
-        txns,
-        edges,
-        reader.addresses,
-        reader.out,
-        about.classes,
-        model == "list-append",
-        partial(about.accessed, reader, edges),
-    )
+    accessed = model == "list-append", partial(about.accessed, reader, edges)
+    return InProcess(txns, edges, reader.addresses, reader.out, about.classes, *accessed)

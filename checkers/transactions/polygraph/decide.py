@@ -33,10 +33,10 @@ class Holds(NamedTuple):
 
 
 class Refuted(NamedTuple):
-    """Cycles of transactions, by the history's numbers: every way to choose closes one, and none can be left out.
+    """Cycles of transactions, by the polygraph's numbers: every way to choose closes one, and none can be left out.
 
-    A choice is a pair of writers of a key, of which the first comes before the second: `first` and `second` of the
-    steps that hang on it (else -1), and `pairs`.
+    A choice is a pair of chains of one key, of which the first comes before the second (`Clause.pairs`). A step that
+    hangs on one has the last writer of the first and the first of the second as `first` and `second`, others -1.
     """
 
     cycles: tuple[Clause, ...]
@@ -88,7 +88,7 @@ def _decide_demands(
     if condition.demands and (why := _too_large(graph, budget, 2)):
         return Undecided(why)
     found = judge_demands(graph)
-    return Refuted((_numbered(graph, found),)) if isinstance(found, Clause) else Holds(_told(graph, found, condition))
+    return Refuted((found,)) if isinstance(found, Clause) else Holds(_told(graph, found, condition))
 
 
 def _chosen(graph: ChoiceGraph, budget: Budget, rounds: int) -> Chosen | GaveUp | Saturated | _NoChoice:
@@ -112,23 +112,19 @@ def _cycles_of(graph: ChoiceGraph, refuted: Saturated | _NoChoice) -> tuple[Clau
         clauses = contradiction(graph, refuted)
     else:
         clauses = irreducible(graph, refuted.saturated, refuted.clauses)
-    return tuple(_numbered(graph, clause) for clause in clauses)
+    return tuple(_with_writers(graph, clause) for clause in clauses)
 
 
-def _numbered(graph: ChoiceGraph, clause: Clause) -> Clause:
-    """A cycle by the history's numbers of transactions, and writers in place of chains."""
-    txn, chains = graph.polygraph.txn, graph.chains
-
-    def writers(pair: tuple[int, int]) -> tuple[int, int]:
-        return int(txn[chains.tail[pair[0]]]), int(txn[chains.head[pair[1]]])
+def _with_writers(graph: ChoiceGraph, clause: Clause) -> Clause:
+    """A cycle whose steps name, of each choice, the writers in place of the chains."""
+    chains = graph.chains
 
     def step(each: Step) -> Step:
-        pair = (each.first, each.second)
-        first, second = writers(pair) if pair in clause.pairs else (NO_CHAIN, NO_CHAIN)
-        reader = int(txn[each.reader]) if each.reader >= 0 else -1
-        return Step(int(txn[each.source]), int(txn[each.target]), each.kind, each.key, first, second, reader)
+        if (each.first, each.second) not in clause.pairs:
+            return each._replace(first=NO_CHAIN, second=NO_CHAIN)
+        return each._replace(first=int(chains.tail[each.first]), second=int(chains.head[each.second]))
 
-    return Clause(tuple(map(step, clause.cycle)), frozenset(map(writers, clause.pairs)))
+    return Clause(tuple(map(step, clause.cycle)), clause.pairs)
 
 
 def _too_large(graph: ChoiceGraph, budget: Budget, tables: int) -> str | None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+
 from checkers.transactions.lattice import implied_models, impossible_models
-from checkers.transactions.polygraph.clauses import Clause
+from checkers.transactions.polygraph.clauses import Clause, Step
 from checkers.transactions.polygraph.conditions import CONDITIONS, READS, SERIAL, SNAPSHOT, WRITES
 from checkers.transactions.polygraph.decide import Budget, Holds, Refuted, decide
 from checkers.transactions.polygraph.history_polygraph import Polygraph
@@ -82,5 +84,18 @@ def _by_own_condition(polygraph: Polygraph, level: str, budget: Budget) -> Answe
     if isinstance(found, Holds):
         return Answer(True, level, witness=found.order)
     if isinstance(found, Refuted):
-        return Answer(False, level, cycles=found.cycles)
+        return Answer(False, level, cycles=tuple(_numbered(polygraph, clause) for clause in found.cycles))
     return Answer(None, level, found.why)
+
+
+def _numbered(polygraph: Polygraph, clause: Clause) -> Clause:
+    """A cycle by the history's numbers of transactions."""
+    numbers = np.append(polygraph.txn, -1)
+
+    def step(each: Step) -> Step:
+        source, target, first, second, reader = (
+            int(numbers[txn]) for txn in (each.source, each.target, each.first, each.second, each.reader)
+        )
+        return Step(source, target, each.kind, each.key, first, second, reader)
+
+    return Clause(tuple(map(step, clause.cycle)), clause.pairs)

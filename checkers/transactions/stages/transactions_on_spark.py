@@ -19,6 +19,7 @@ from checkers.engines.shuffle import Room, most_bytes, planned_buckets
 from checkers.engines.spark import SparkEngine, mapped, placed
 from checkers.findings import NO_KEY, Finding, Findings, Key, merged
 from checkers.source import Source, rows_with
+from checkers.transactions.polygraph.levels import Question, is_open
 from checkers.transactions.stages.buckets import COPIES, SKIPPED, TIMES, BucketJudge
 from checkers.transactions.stages.pieces import (
     FINDINGS,
@@ -36,8 +37,8 @@ from checkers.transactions.stages.pieces import (
 )
 from checkers.transactions.stages.pipeline import Inferences, Related, Search, combined, relate
 from checkers.transactions.stages.time_segments import FoundCycles, sizes_for
-from checkers.transactions.transaction_findings import TXN_MODELS, Found, found_of, refuse_copies
-from checkers.transactions.transaction_mops import Txns
+from checkers.transactions.transaction_findings import TXN_MODELS, Decided, Found, found_of, infer_from, refuse_copies
+from checkers.transactions.transaction_mops import COLUMNS, Txns, read_batch
 from harness.errors import UserError
 from harness.history.saved import HistoryReader
 
@@ -53,14 +54,28 @@ _ROOM: Final = Room(mop=40)
 _READ: Final = Room(row=64, mop=160)
 """What transactions and their accesses take where a piece is read, until they are packed."""
 
+_NO_TASK: Final = (
+    "To order versions that nobody observed one task reads the whole history, which takes about {} bytes; by the "
+    "session's plan of memory it may take {}."
+)
+
 _FEW_PARTS: Final = 8
 """Tasks whose results the driver puts together; of more one task does."""
+
+
+class Asked(NamedTuple):
+    """What was asked to be inferred, of which history, and where."""
+
+    engine: SparkEngine
+    source: Source
+    model: str
+    sources: int
 
 
 class OnSpark(NamedTuple):
     """See `Inferred`: what needs no cycles, what is on cycles, and how long transactions last."""
 
-    source: Source
+    asked: Asked
     alone: Findings
     related: Related
     times: Times
@@ -69,9 +84,46 @@ class OnSpark(NamedTuple):
         cycles, alone, times = self.related.by(orders), self.alone, self.times
         dependencies = {name: alone.figures.get(name, 0) for name in ("ww", "wr", "rw")}
         figures = {"transactions": times.outcomes, "keys": alone.figures.get("keys", 0), "dependencies": dependencies}
-        explained = _cycle_findings(self.source, cycles) if explain else None
+        explained = _cycle_findings(self.asked.source, cycles) if explain else None
         orderless = times.orderless and not any(dependencies.values())
         return found_of(alone, (cycles.counts, explained, self.related.whole and cycles.whole), orderless, figures)
+
+    def decided(self, question: Question) -> Decided:
+        """One task reads and judges the whole history."""
+        engine, source, model, sources = self.asked
+        if not is_open(question.consistency, model == "list-append", self.alone.figures.get("open", 0), question.shown):
+            return Decided(True)
+        room = engine.task_bytes()
+        if (need := 2 * _READ.of(source.breadth)) > room:
+            return Decided(None, reason=_NO_TASK.format(need, room))
+        question = question._replace(memory=min(question.memory, room))
+        with engine.reader(source) as reader:
+            stage = _WholeJudge(_named(source), reader, model, sources, question)
+            (row,) = _rows(engine, mapped(engine.numbers(1, 1), stage, SCHEMA))
+        return msgspec.msgpack.decode(row.data, type=Decided)
+
+
+@dataclass(frozen=True, slots=True)
+class _WholeJudge:
+    """Picklable: the answer to a question about the whole history, as the only row."""
+
+    source: Source
+    reader: HistoryReader
+    model: str
+    sources: int
+    question: Question
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            dialect = TXN_MODELS[self.model].dialect
+            read = (read_batch(self.source, dialect, batch) for batch in self.reader.batches(COLUMNS))
+            decided = infer_from(read, self.source, self.model, self.sources, 1).decided(self.question)
+            yield bucket_batch([Row(FINDINGS, 0, msgspec.msgpack.encode(decided))])
+
+
+def _named(source: Source) -> Source:
+    """What tasks need to know of a source that they read by a reader of its own."""
+    return Source(source.path, source.format, source.rows, initial=source.initial)
 
 
 def infer_on_spark(
@@ -96,7 +148,7 @@ def infer_on_spark(
             related = relate(inferences, _TxnReader(reader), Search(orders, explain), sizes)
         finally:
             blocks.close()
-    return OnSpark(source, alone, related, times)
+    return OnSpark(Asked(engine, source, model, sources), alone, related, times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +180,9 @@ def _first_of_kind(row: Row) -> tuple[Any, ...]:
 def _pieces(engine: SparkEngine, source: Source, reader: HistoryReader, buckets: int, model: str, explain: int) -> Any:
     by_room = -(-2 * _READ.of(source.breadth) // max(1, engine.task_bytes()))
     pieces = min(max(engine.parts(source.rows, _ROWS_PER_PIECE, 2), by_room), max(1, reader.manifest.groups))
-    named = Source(source.path, source.format, source.rows, initial=source.initial)
-    return mapped(engine.numbers(pieces, pieces), PieceReader(named, reader, pieces, buckets, model, explain), SCHEMA)
+    return mapped(
+        engine.numbers(pieces, pieces), PieceReader(_named(source), reader, pieces, buckets, model, explain), SCHEMA
+    )
 
 
 def _alone(source: Source, rows: list[Row], model: str, explain: int) -> Findings:
