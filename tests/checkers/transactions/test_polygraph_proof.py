@@ -3,10 +3,11 @@ history that is possible, and for each that is not a refutation that says why, o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import pairwise, permutations, product
-from typing import Any, TypeAlias
+from itertools import product
+from typing import Any
 
 import pytest
 from abstract_executions import FORMS, LEVELS, Words, allowed
@@ -20,14 +21,11 @@ from checkers.transactions.graph.edges import PROCESS, REALTIME, RW, WR
 from checkers.transactions.judge_transactions import judge_by_each
 from checkers.transactions.lattice import prohibited_anomalies
 from checkers.transactions.polygraph.certificate import first_fault
-from checkers.transactions.polygraph.clauses import Step
+from checkers.transactions.polygraph.clauses import Clause, Step
 from checkers.transactions.polygraph.conditions import CONDITIONS
 from checkers.transactions.polygraph.decide import Budget, Holds, Refuted, decide
 from checkers.transactions.transaction_findings import infer_in_process
 from tests.support.few_seeds import blocks_of
-
-Orders: TypeAlias = list[tuple[int, ...]]
-"""Orders of those that wrote a key, by their numbers."""
 
 SINGLE = frozenset(
     {"internal", "future-read", "G1a", "G1b", "garbage-read", "incompatible-order", "duplicate-elements"}
@@ -58,9 +56,7 @@ def test_each_level_in_each_form_is_decided_as_the_definition_says(model: str, s
                 assert first_fault(told, lists, level, form, answer.order.tolist()) is None, where
             else:
                 try:
-                    keys = found.addresses[:, 1].tolist()
-                    cycles = [[s._replace(key=keys[s.key]) for s in clause.cycle] for clause in answer.cycles]
-                    check_refutation(cycles, level, form, small, polygraph.txn.tolist())
+                    check_refutation(answer.cycles, level, form, small, [small.txns[n] for n in polygraph.txn])
                 except AssertionError as error:
                     raise AssertionError(where) from error
 
@@ -99,56 +95,32 @@ def shows_garbage(small: Small) -> bool:
     )
 
 
-def check_refutation(cycles: list[list[Step]], level: str, form: int, small: Small, kept: list[int]) -> None:
+def check_refutation(clauses: Sequence[Clause], level: str, form: int, small: Small, txns: list[Txn]) -> None:
     """Cycles of what the history shows, by which no order of versions is left, while without any one of them some is;
-    and the history of those that are in them alone is refuted too. `kept` are the transactions that took place."""
-    lists = any(f == "append" for txn in small.txns for f, _, _ in txn.mops)
-    for cycle in cycles:
-        ends = [(step.source, step.target) for step in cycle]
-        assert [target for _, target in ends] == [source for source, _ in (*ends[1:], ends[0])], cycle
-        assert all(holds(step, small.txns) for step in cycle), cycle
-    rests = [frozenset((s.key, s.first, s.second) for s in cycle if s.first >= 0) for cycle in cycles]
-    keys = sorted({key for choices in rests for key, _, _ in choices})
-    ways = [version_orders(small, kept, key, lists, CONDITIONS[level][0].chains) for key in keys]
-    assert not possible(rests, keys, [told for told, _ in ways]), cycles
-    every = [all_of for _, all_of in ways]
-    assert all(possible(rests[:i] + rests[i + 1 :], keys, every) for i in range(len(rests))), cycles
-    core = {small.txns[end] for cycle in cycles for step in cycle for end in (*step[:2], step.reader) if end >= 0}
-    if any(step.reader >= 0 for cycle in cycles for step in cycle):  # who saw the source through others
+    and the history of those that are in them alone is refuted too. Numbers are those of the given transactions."""
+    for clause in clauses:
+        ends = [(step.source, step.target) for step in clause.cycle]
+        assert [target for _, target in ends] == [source for source, _ in (*ends[1:], ends[0])], clause
+        assert all(holds(step, txns) for step in clause.cycle), clause
+    assert not possible(clauses), clauses
+    assert all(possible([*clauses[:i], *clauses[i + 1 :]]) for i in range(len(clauses))), clauses
+    core = {txns[end] for clause in clauses for step in clause.cycle for end in (*step[:2], step.reader) if end >= 0}
+    lists = any(f == "append" for txn in core for f, _, _ in txn.mops)
+    if any(step.reader >= 0 for clause in clauses for step in clause.cycle):  # who saw the source through others
         seen = {pair for txn in core for pair in writes_of(txn)}
         core |= {txn for txn in small.txns if not seen.isdisjoint(reads_of(txn))}
     if lists:  # the longest list tells the order of appends
-        core |= {max(small.txns, key=lambda txn: len(longest([txn], key))) for key in range(3)}
-    assert allowed_of(tuple(reduced(small.txns, core)), lists, small.initial)[level, FORMS[form]] is not True, cycles
+        core |= {max(small.txns, key=lambda txn: longest(txn, key)) for key in range(3)}
+    assert allowed_of(tuple(reduced(small.txns, core)), lists, small.initial)[level, FORMS[form]] is not True, clauses
 
 
-def possible(rests: list[frozenset[tuple[int, int, int]]], keys: list[int], ways: list[Orders]) -> bool:
-    """Whether by some order of versions of each key no cycle has all the choices that it rests on."""
+def possible(clauses: Sequence[Clause]) -> bool:
+    """Whether pairs of chains can be put in orders of which no cycle has all that it rests on."""
+    pairs = sorted({(min(pair), max(pair)) for clause in clauses for pair in clause.pairs})
     return any(
-        all(
-            any(one.index(a) > one.index(b) for key, a, b in choices for one in [order[keys.index(key)]])
-            for choices in rests
-        )
-        for order in product(*ways)
+        all(not clause.pairs <= set(order) for clause in clauses)
+        for order in product(*(((one, other), (other, one)) for one, other in pairs))
     )
-
-
-def version_orders(small: Small, kept: list[int], key: int, lists: bool, chained: bool) -> tuple[Orders, Orders]:
-    """The orders of those that wrote a key in which nobody comes between two of whom that is known; of these, first,
-    the ones that begin with what was read of a list."""
-    txns = {n: small.txns[n] for n in kept}
-    writers = [n for n, txn in txns.items() if any(k == key for k, _ in writes_of(txn))]
-    last = {[v for f, k, v in txns[n].mops if f != "r" and k == key][-1]: n for n in writers}
-    told = list(dict.fromkeys(last[value] for value in longest(small.txns, key) if value in last)) if lists else []
-    follows = set(pairwise([-1, *told]))
-    for n in writers if chained else ():
-        f, _, value = next(mop for mop in txns[n].mops if mop[1] == key)
-        if f == "r" and txns[n].outcome == "ok":
-            found = value[-1] if lists and value else None if lists or value == small.initial else value
-            follows.add((-1 if found is None else last.get(found, -2), n))
-    once = {pair for pair in follows if all([each[i] for each in follows].count(pair[i]) == 1 for i in (0, 1))}
-    orders = [order for order in permutations(writers) if once <= set(pairwise([-1, *order]))]
-    return [order for order in orders if order[: len(told)] == tuple(told)], orders
 
 
 @lru_cache(64)
@@ -156,9 +128,8 @@ def allowed_of(history: tuple[Txn, ...], lists: bool, initial: int | None) -> Wo
     return allowed(list(history), lists, initial)
 
 
-def longest(txns: list[Txn], key: int) -> tuple[int, ...]:
-    found = [value for txn in txns if txn.outcome == "ok" for f, k, value in txn.mops if f == "r" and k == key]
-    return max(found, key=len, default=())
+def longest(txn: Txn, key: int) -> int:
+    return max((len(value) for f, k, value in txn.mops if f == "r" and txn.outcome == "ok" and k == key), default=-1)
 
 
 def holds(step: Step, txns: list[Txn]) -> bool:
@@ -170,7 +141,7 @@ def holds(step: Step, txns: list[Txn]) -> bool:
     if step.kind == WR:
         return not reads_of(other).isdisjoint(writes_of(one))
     touched = {key for f, key, _ in one.mops if (f == "r") == (step.kind == RW)}
-    return step.key in touched and step.key in {key for key, _ in writes_of(other)}
+    return not touched.isdisjoint(key for key, _ in writes_of(other))
 
 
 def reads_of(txn: Txn) -> set[tuple[int, Any]]:
