@@ -202,6 +202,26 @@ def joined_edges(*parts: EventEdges) -> EventEdges:
     return EventEdges(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
+def pair_edges(graph: ChoiceGraph, first: Ints, second: Ints) -> EventEdges:
+    """What holds if each first chain comes before its second: ww from its tail, and rw from the readers of its tail."""
+    chains = graph.chains
+    told = np.flatnonzero(chains.tail[first] != INITIAL)
+    one, other = first[told], second[told]
+    kinds = np.zeros(len(told), np.int64)
+    ww = EventEdges(chains.tail[one], graph.ww_head(chains.head[other]), kinds + WW, chains.key[one], one, other)
+    if not graph.condition.rw_edges:
+        return ww
+    count = chains.reader_at[first + 1] - chains.reader_at[first]
+    one, other = np.repeat(first, count), np.repeat(second, count)
+    begin = np.repeat(chains.reader_at[first] - (np.cumsum(count) - count), count)
+    reader, head = chains.reader[begin + np.arange(len(one))], chains.head[other]
+    apart = reader != head
+    one, other, reader, head = one[apart], other[apart], reader[apart], head[apart]
+    kinds = np.zeros(len(one), np.int64)
+    rw = EventEdges(graph.begin(reader), head, kinds + RW, chains.key[one], one, other)
+    return joined_edges(ww, rw)
+
+
 def _with_known_edges(graph: ChoiceGraph) -> ChoiceGraph:
     condition, polygraph, nodes = graph.condition, graph.polygraph, graph.columns
     every = np.arange(graph.size)

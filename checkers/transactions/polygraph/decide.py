@@ -18,6 +18,7 @@ from checkers.transactions.polygraph.history_polygraph import REALTIME, SESSIONS
 from checkers.transactions.polygraph.refutations import contradiction, irreducible
 from checkers.transactions.polygraph.rounds import Chosen, GaveUp, Impossible, Limit, choose
 from checkers.transactions.polygraph.saturation import Saturated, saturate
+from checkers.transactions.polygraph.time_components import Part, split_by_time
 
 _FEW_ROUNDS: Final = 8
 """Rounds that a stronger form or condition gets: its witness would do, its refutation would not."""
@@ -64,15 +65,13 @@ def decide(polygraph: Polygraph, condition: Condition, form: int, budget: Budget
     if not condition.chosen:
         return _decide_demands(polygraph, condition, form, budget)
     for stronger, more in _stronger(condition, form):
-        graph = choice_graph(polygraph, stronger, more)
-        found = _chosen(graph, budget, _FEW_ROUNDS)
+        found = _ordered(choice_graph(polygraph, stronger, more), budget, _FEW_ROUNDS)
         if isinstance(found, Chosen):
-            return Holds(_told(graph, found.order, condition))
-    graph = choice_graph(polygraph, condition, form)
-    answer = _chosen(graph, budget, 1 << 30)
+            return Holds(_told(polygraph, stronger, found.order, condition))
+    answer = _ordered(choice_graph(polygraph, condition, form), budget, 1 << 30)
     if isinstance(answer, Chosen):
-        return Holds(_told(graph, answer.order, condition))
-    return Undecided(answer.why) if isinstance(answer, GaveUp) else Refuted(_cycles_of(graph, answer))
+        return Holds(_told(polygraph, condition, answer.order, condition))
+    return Undecided(answer.why) if isinstance(answer, GaveUp) else answer.refuted()
 
 
 def _stronger(condition: Condition, form: int) -> list[tuple[Condition, int]]:
@@ -86,43 +85,73 @@ def _decide_demands(
 ) -> Holds | Refuted | Undecided:
     graph = choice_graph(polygraph, condition, form)
     if condition.demands and (why := _too_large(graph, budget, 2)):
+        serial = _ordered(choice_graph(polygraph, SERIAL, REALTIME), budget, _FEW_ROUNDS)
+        if isinstance(serial, Chosen):
+            return Holds(_told(polygraph, SERIAL, serial.order, condition))
         return Undecided(why)
     found = judge_demands(graph)
-    return Refuted((found,)) if isinstance(found, Clause) else Holds(_told(graph, found, condition))
+    return Refuted((found,)) if isinstance(found, Clause) else Holds(_told(polygraph, condition, found, condition))
 
 
-def _chosen(graph: ChoiceGraph, budget: Budget, rounds: int) -> Chosen | GaveUp | Saturated | _NoChoice:
-    """An order, or what there is to say why there is none."""
+class _NoOrder(NamedTuple):
+    """What there is to say why there is no order: clauses, or what follows from the known edges."""
+
+    graph: ChoiceGraph
+    saturated: Saturated
+    clauses: tuple[Clause, ...]
+    part: Part | None = None
+
+    def refuted(self) -> Refuted:
+        if self.clauses:
+            clauses = irreducible(self.graph, self.saturated, self.clauses)
+        else:
+            clauses = contradiction(self.graph, self.saturated)
+        return Refuted(tuple(_with_writers(self.graph, clause, self.part) for clause in clauses))
+
+
+def _ordered(graph: ChoiceGraph, budget: Budget, rounds: int) -> Chosen | GaveUp | _NoOrder:
+    """An order of the events; where real time counts that of each part by itself."""
+    split = split_by_time(graph) if graph.form == REALTIME else None
+    if split is None:
+        return _chosen(graph, budget, rounds)
+    place = np.zeros(graph.columns, np.int64)
+    place[: graph.size] = 1  # a commit stands behind its begin
+    for part in split.parts:
+        found = _chosen(choice_graph(part.polygraph, graph.condition, graph.form), budget, rounds)
+        if isinstance(found, GaveUp):
+            return found
+        if isinstance(found, _NoOrder):
+            return found._replace(part=part)
+        inside = len(part.members)
+        events = found.order[found.order < (2 * inside if graph.condition.split else inside)]
+        whole = part.members[events % inside] + np.where(events < inside, 0, graph.size)
+        place[whole] = np.arange(len(events))
+    component = np.concatenate((split.component, split.component))[: graph.columns]
+    return Chosen(np.lexsort((place, component)))
+
+
+def _chosen(graph: ChoiceGraph, budget: Budget, rounds: int) -> Chosen | GaveUp | _NoOrder:
     if why := _too_large(graph, budget, 1 if graph.condition.rw_edges else 2):
         return GaveUp(why)
     saturated = saturate(graph)
     if saturated.cyclic or saturated.contradicted:
-        return saturated
+        return _NoOrder(graph, saturated, ())
     found = choose(graph, saturated, Limit(budget.until, rounds))
-    return _NoChoice(saturated, found.clauses) if isinstance(found, Impossible) else found
+    return _NoOrder(graph, saturated, found.clauses) if isinstance(found, Impossible) else found
 
 
-class _NoChoice(NamedTuple):
-    saturated: Saturated
-    clauses: tuple[Clause, ...]
-
-
-def _cycles_of(graph: ChoiceGraph, refuted: Saturated | _NoChoice) -> tuple[Clause, ...]:
-    if isinstance(refuted, Saturated):
-        clauses = contradiction(graph, refuted)
-    else:
-        clauses = irreducible(graph, refuted.saturated, refuted.clauses)
-    return tuple(_with_writers(graph, clause) for clause in clauses)
-
-
-def _with_writers(graph: ChoiceGraph, clause: Clause) -> Clause:
-    """A cycle whose steps name, of each choice, the writers in place of the chains."""
+def _with_writers(graph: ChoiceGraph, clause: Clause, part: Part | None) -> Clause:
+    """A cycle by the numbers of the whole polygraph, whose steps name, of each choice, the writers in place of chains."""
     chains = graph.chains
+    txns = np.arange(graph.size) if part is None else part.members
+    keys = np.arange(graph.polygraph.keys) if part is None else part.keys
 
     def step(each: Step) -> Step:
-        if (each.first, each.second) not in clause.pairs:
-            return each._replace(first=NO_CHAIN, second=NO_CHAIN)
-        return each._replace(first=int(chains.tail[each.first]), second=int(chains.head[each.second]))
+        first, second = NO_CHAIN, NO_CHAIN
+        if (each.first, each.second) in clause.pairs:
+            first, second = int(txns[chains.tail[each.first]]), int(txns[chains.head[each.second]])
+        key = int(keys[each.key]) if each.key >= 0 else -1
+        return Step(int(txns[each.source]), int(txns[each.target]), each.kind, key, first, second, each.reader)
 
     return Clause(tuple(map(step, clause.cycle)), clause.pairs)
 
@@ -139,7 +168,9 @@ def _too_large(graph: ChoiceGraph, budget: Budget, tables: int) -> str | None:
     )
 
 
-def _told(graph: ChoiceGraph, order: Ints, condition: Condition) -> Ints:
-    """An order of the graph's events as one of the history's transactions: twice each if the condition has begins."""
-    txns = graph.polygraph.txn[order[order < graph.columns] % max(1, graph.size)]
-    return np.repeat(txns, 2) if condition.split and not graph.condition.split else txns
+def _told(polygraph: Polygraph, found: Condition, order: Ints, condition: Condition) -> Ints:
+    """An order of events under the condition `found` as one of the history's transactions, for `condition`: twice each
+    if that has begins."""
+    columns = polygraph.size * (2 if found.split else 1)
+    txns = polygraph.txn[order[order < columns] % max(1, polygraph.size)]
+    return np.repeat(txns, 2) if condition.split and not found.split else txns

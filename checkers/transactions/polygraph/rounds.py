@@ -16,10 +16,8 @@ import numpy as np
 
 from checkers.columns.codes import Ids, Ints
 from checkers.columns.graph import digraph, peel
-from checkers.transactions.graph.edges import RW, WW
-from checkers.transactions.polygraph.choice_graph import ChoiceGraph, EventEdges, joined_edges
+from checkers.transactions.polygraph.choice_graph import ChoiceGraph, EventEdges, joined_edges, pair_edges
 from checkers.transactions.polygraph.clauses import Clause, clause_of
-from checkers.transactions.polygraph.history_polygraph import INITIAL
 from checkers.transactions.polygraph.light_cycles import light_cycles
 from checkers.transactions.polygraph.saturation import Saturated, is_known
 from checkers.transactions.polygraph.single_rw import closed_rw
@@ -141,26 +139,6 @@ def _phases(graph: ChoiceGraph, variables: Variables, rank: Ints) -> list[int]:
     number = np.arange(1, len(pairs) + 1)
     phases: list[int] = np.where(ahead, number, -number).tolist()
     return phases
-
-
-def pair_edges(graph: ChoiceGraph, first: Ints, second: Ints) -> EventEdges:
-    """What holds if each first chain comes before its second: ww from its tail, and rw from the readers of its tail."""
-    chains = graph.chains
-    told = np.flatnonzero(chains.tail[first] != INITIAL)
-    one, other = first[told], second[told]
-    kinds = np.zeros(len(told), np.int64)
-    ww = EventEdges(chains.tail[one], graph.ww_head(chains.head[other]), kinds + WW, chains.key[one], one, other)
-    if not graph.condition.rw_edges:
-        return ww
-    count = chains.reader_at[first + 1] - chains.reader_at[first]
-    one, other = np.repeat(first, count), np.repeat(second, count)
-    begin = np.repeat(chains.reader_at[first] - (np.cumsum(count) - count), count)
-    reader, head = chains.reader[begin + np.arange(len(one))], chains.head[other]
-    apart = reader != head
-    one, other, reader, head = one[apart], other[apart], reader[apart], head[apart]
-    kinds = np.zeros(len(one), np.int64)
-    rw = EventEdges(graph.begin(reader), head, kinds + RW, chains.key[one], one, other)
-    return joined_edges(ww, rw)
 
 
 def consecutive(graph: ChoiceGraph, rank: Ints) -> tuple[Ints, Ints]:
