@@ -88,6 +88,16 @@ def test_verdicts_by_name_are_those_of_the_definition(model: str, seeds: range) 
                 assert verdict.valid == words[key], (seed, name, verdict.valid, verdict.counts, verdict.reason, small)
 
 
+def test_two_reads_that_differ_depend_on_two_versions() -> None:
+    txns = [
+        Txn(0, "ok", 0, 1, (("w", 0, 1), ("w", 1, 2))),
+        Txn(0, "ok", 2, 3, (("r", 0, None), ("r", 1, None), ("r", 0, 1))),
+    ]
+    levels = ["read-committed", "consistent-view", "repeatable-read"]
+    verdicts = judge_by_each("rw-register", source_of(txns), LocalEngine(), CheckOptions(), levels)
+    assert [verdict.valid for verdict in verdicts] == [True, False, False]
+
+
 def shows_garbage(small: Small) -> bool:
     """Whether a read shows what nobody wrote."""
     return any(
