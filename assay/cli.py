@@ -27,6 +27,7 @@ PARSER_INTERRUPTED = 130
 
 ZONES_HELP = "Zones that the nodes stand in, in turn; 3 in containers, else those of the world."
 SEEDS_HELP = "FIRST..LAST: one run for each seed, a line each; reports for those that are not valid."
+SEARCH_HELP = "{} that a search takes at most; past them the answer is unknown."
 LOAD_HELP = "Seconds of load (virtual ones in the simulator); more while too little was seen of what was asked."
 
 app = typer.Typer(
@@ -177,12 +178,8 @@ def check(
     spark_archive: Annotated[
         Path | None, typer.Option(help="What executors run, made by `assay pack`; else what they have.")
     ] = None,
-    time_limit: Annotated[
-        float, typer.Option(min=0, help="Seconds that a search takes at most; past them the answer is unknown.")
-    ] = 60.0,
-    memory_limit: Annotated[
-        int, typer.Option(min=1, help="MiB that a search takes at most; past them the answer is unknown.")
-    ] = 1024,
+    time_limit: Annotated[float, typer.Option(min=0, help=SEARCH_HELP.format("Seconds"))] = 60.0,
+    memory_limit: Annotated[int, typer.Option(min=1, help=SEARCH_HELP.format("MiB"))] = 1024,
     json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object for each input.")] = False,
     debug: Debug = False,
 ) -> int:

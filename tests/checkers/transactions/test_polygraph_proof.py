@@ -21,9 +21,9 @@ from checkers.transactions.graph.edges import PROCESS, REALTIME, RW, WR
 from checkers.transactions.judge_transactions import judge_by_each
 from checkers.transactions.lattice import prohibited_anomalies
 from checkers.transactions.polygraph.certificate import first_fault
-from checkers.transactions.polygraph.clauses import Clause, Step
+from checkers.transactions.polygraph.clauses import Clause, CycleStep
 from checkers.transactions.polygraph.conditions import CONDITIONS
-from checkers.transactions.polygraph.decide import Budget, Holds, Refuted, decide
+from checkers.transactions.polygraph.decide import DecisionBudget, Holds, Refuted, decide
 from checkers.transactions.transaction_findings import infer_in_process
 from tests.support.few_seeds import blocks_of
 
@@ -48,7 +48,7 @@ def test_each_level_in_each_form_is_decided_as_the_definition_says(model: str, s
             if shown & SINGLE & (prohibited_anomalies(level) | {"G1a"}):
                 assert words[level, name] in (False, None), where
                 continue
-            answer = decide(polygraph, CONDITIONS[level][0], form, Budget())
+            answer = decide(polygraph, CONDITIONS[level][0], form, DecisionBudget())
             assert isinstance(answer, Holds | Refuted), (answer, where)
             if words[level, name] is not None:
                 assert isinstance(answer, Holds) == words[level, name], (answer, where)
@@ -142,7 +142,7 @@ def longest(txn: Txn, key: int) -> int:
     return max((len(value) for f, k, value in txn.mops if f == "r" and txn.outcome == "ok" and k == key), default=-1)
 
 
-def holds(step: Step, txns: list[Txn]) -> bool:
+def holds(step: CycleStep, txns: list[Txn]) -> bool:
     """Whether an edge is one by what the transactions tell; of ww and rw only that it may be one."""
     one, other = txns[step.source], txns[step.target]
     if step.kind in (PROCESS, REALTIME):
