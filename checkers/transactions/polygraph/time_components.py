@@ -131,7 +131,20 @@ def split_by_time(graph: ChoiceGraph) -> Split | None:
     moments = graph.nodes - graph.columns
     label = components(digraph(size + moments, source.astype(np.int32), target.astype(np.int32)))
     component = label.max(initial=0) - label[:size].astype(np.int64)  # `components` counts against the edges
-    return Split(component, _parts(graph.polygraph, component))
+    return Split(component, _parts(_with_order(graph, pairs), component))
+
+
+def _with_order(graph: ChoiceGraph, pairs: Ints) -> Polygraph:
+    """The polygraph with the orders of chains of which time leaves no other: who shows that may be in another part."""
+    polygraph, chains = graph.polygraph, graph.chains
+    number = pairs[:, 0] * len(chains.key) + pairs[:, 1]
+    alone = ~np.isin(number, pairs[:, 1] * len(chains.key) + pairs[:, 0])
+    first, second = pairs[alone & (chains.tail[pairs[:, 0]] != INITIAL)].T
+    return polygraph._replace(
+        order_key=np.append(polygraph.order_key, chains.key[first]),
+        before=np.append(polygraph.before, chains.tail[first]),
+        after=np.append(polygraph.after, chains.head[second]),
+    )
 
 
 def _pairs(graph: ChoiceGraph) -> Ints | None:
