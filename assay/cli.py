@@ -30,6 +30,7 @@ SEEDS_HELP = "FIRST..LAST: one run for each seed, a line each; reports for those
 UNTIL_HELP = "End at the first seed that is invalid: of --seeds, else from --seed upwards."
 COUNT_HELP = "So many seeds from --seed upwards, until one is invalid; else it is told how rare that is."
 SEED_LIMIT_HELP = "Seconds after which a seed that has not ended is given up, as unknown."
+SEARCH_HELP = "{} that a search takes at most; past them the answer is unknown."
 LOAD_HELP = "Seconds of load (virtual ones in the simulator); more while too little was seen of what was asked."
 
 app = typer.Typer(
@@ -210,12 +211,8 @@ def check(
     spark_archive: Annotated[
         Path | None, typer.Option(help="What executors run, made by `assay pack`; else what they have.")
     ] = None,
-    time_limit: Annotated[
-        float, typer.Option(min=0, help="Seconds that a search takes at most; past them the answer is unknown.")
-    ] = 60.0,
-    memory_limit: Annotated[
-        int, typer.Option(min=1, help="MiB that a search takes at most; past them the answer is unknown.")
-    ] = 1024,
+    time_limit: Annotated[float, typer.Option(min=0, help=SEARCH_HELP.format("Seconds"))] = 60.0,
+    memory_limit: Annotated[int, typer.Option(min=1, help=SEARCH_HELP.format("MiB"))] = 1024,
     json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object for each input.")] = False,
     debug: Debug = False,
 ) -> int:

@@ -103,19 +103,19 @@ def compile_choices() -> int:
 
     from checkers.compile_cache import compilation_reported
     from checkers.transactions.polygraph.conditions import CONDITIONS
-    from checkers.transactions.polygraph.decide import Budget, decide
-    from checkers.transactions.polygraph.history_polygraph import Accessed, Times, make_polygraph
+    from checkers.transactions.polygraph.decide import DecisionBudget, decide
+    from checkers.transactions.polygraph.history_polygraph import Accessed, TxnTimes, make_polygraph
 
     reports: list[bool] = []
     event, nothing = np.arange(4), np.empty((3, 0), np.int64)
-    times = Times(np.zeros(4, np.uint8), event, event, event + 4)
+    times = TxnTimes(np.zeros(4, np.uint8), event, event, event + 4)
     writes = np.array([[0, 0, 1, 1], [0, 1, 0, 1]])
     with compilation_reported(reports.append):
         for source in (0, 1):
             reads = np.array([[0, 1, 0], [2, 2, 3], [0, source, -1]])
             polygraph = make_polygraph(times, Accessed(2, writes, reads, nothing, nothing))
             for condition, form in CONDITIONS.values():
-                decide(polygraph, condition, form, Budget())
+                decide(polygraph, condition, form, DecisionBudget())
     return reports.count(True)
 
 

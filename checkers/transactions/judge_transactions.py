@@ -28,7 +28,7 @@ from checkers.transactions.lattice import (
     prohibited_anomalies,
     ruled_out,
 )
-from checkers.transactions.polygraph.levels import Question
+from checkers.transactions.polygraph.levels import LevelQuestion
 from checkers.transactions.stages.transactions_on_spark import infer_on_spark
 from checkers.transactions.transaction_findings import Decided, Found, Inferred, infer_in_process
 from checkers.transactions.transaction_sentences import explain_all
@@ -117,11 +117,11 @@ def _within(consistency: str, most: int) -> str:
     return weaker if orders_of(consistency) > most and weaker in MODELS else consistency
 
 
-def _question(options: CheckOptions, consistency: str, stated: bool, found: Found) -> Question:
-    return Question(consistency, tuple(found.counts), stated, options.time_limit_s, options.memory_mib << 20)
+def _question(options: CheckOptions, consistency: str, stated: bool, found: Found) -> LevelQuestion:
+    return LevelQuestion(consistency, tuple(found.counts), stated, options.time_limit_s, options.memory_mib << 20)
 
 
-def _completed(verdict: Verdict, source: Source, inferred: Inferred, question: Question, found: Found) -> Verdict:
+def _completed(verdict: Verdict, source: Source, inferred: Inferred, question: LevelQuestion, found: Found) -> Verdict:
     """The verdict, by the orders of versions that nobody observed where no anomaly that was found rules the model out.
 
     Cycles of observed dependencies refute, but where some order is open none of them proves nothing.

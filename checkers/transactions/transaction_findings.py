@@ -22,8 +22,8 @@ from checkers.transactions.inference.list_reader import LIST_APPEND, ListReader
 from checkers.transactions.inference.register_accesses import CLASSES as REGISTER_CLASSES
 from checkers.transactions.inference.register_reader import RW_REGISTER, RegisterReader
 from checkers.transactions.polygraph.accessed_keys import list_accesses_of, register_accesses_of
-from checkers.transactions.polygraph.history_polygraph import Accessed, Polygraph, Times, make_polygraph
-from checkers.transactions.polygraph.levels import Answer, Question, answered, is_open
+from checkers.transactions.polygraph.history_polygraph import Accessed, Polygraph, TxnTimes, make_polygraph
+from checkers.transactions.polygraph.levels import LevelAnswer, LevelQuestion, answered, is_open
 from checkers.transactions.transaction_mops import Dialect, Mops, Txns, read_all, take_all
 from harness.errors import UserError
 
@@ -48,8 +48,8 @@ class Found(NamedTuple):
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """What a polygraph says of a consistency model (`levels.Answer`): of one that is refuted the finding that shows
-    it."""
+    """What a polygraph says of a consistency model (`levels.LevelAnswer`): of one that is refuted the finding that
+    shows it."""
 
     valid: bool | None
     level: str = ""
@@ -64,7 +64,7 @@ class Inferred(Protocol):
         """Anomalies by dependencies and `orders` orders besides (`judge_transactions.orders_of`), some to be
         explained."""
 
-    def decided(self, question: Question) -> Decided:
+    def decided(self, question: LevelQuestion) -> Decided:
         """Whether some order of the versions that nobody observed makes the history possible."""
 
 
@@ -153,16 +153,16 @@ class InProcess(NamedTuple):
     def polygraph(self, stated: bool) -> Polygraph:
         """Who read whom and who wrote the same; `stated` says whether what settings say of version orders counts."""
         txns = self.txns
-        return make_polygraph(Times(txns.outcome, txns.process, txns.invoke, txns.complete), self.accessed(stated))
+        return make_polygraph(TxnTimes(txns.outcome, txns.process, txns.invoke, txns.complete), self.accessed(stated))
 
-    def decided(self, question: Question) -> Decided:
+    def decided(self, question: LevelQuestion) -> Decided:
         if not is_open(question.consistency, self.lists, int(self.edges.used[2]), question.shown):
             return Decided(True)
         answer = answered(self.polygraph(question.stated), question)
         finding = None if answer.valid is not False else self._refuting(answer)
         return Decided(answer.valid, answer.level, answer.reason, finding)
 
-    def _refuting(self, answer: Answer) -> Finding:
+    def _refuting(self, answer: LevelAnswer) -> Finding:
         """The cycles that refute a level, with invocation indices for transactions and addresses for keys."""
         invoke = self.txns.invoke
 

@@ -21,6 +21,13 @@ def ranges_of(few: int, many: int) -> list[Any]:
     return [range(few), pytest.param(range(few, many), marks=pytest.mark.campaign)]
 
 
+def blocks_of(few: int, many: int, size: int = 2_500) -> list[Any]:
+    """As `ranges_of`, but the second range in blocks, so that several processes share them."""
+    starts = [few, *range(size, many, size)]
+    blocks = [range(start, end) for start, end in zip(starts, [*starts[1:], many], strict=True)]
+    return [range(few), *(pytest.param(block, marks=pytest.mark.campaign) for block in blocks)]
+
+
 def few_examples(few: int) -> settings:
     """Settings for examples that take long: `few` in `make test`, as many as of any other test in `make torture`."""
     usual = settings().max_examples

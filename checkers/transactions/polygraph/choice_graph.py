@@ -1,8 +1,8 @@
 """A polygraph as a graph of events in which a condition's cycles are looked for, and the choices that are left.
 
-The writers of a key stand in chains, of which it is known that nobody comes between: by the version order of a list, or,
-where the condition says so, since who reads and writes a key follows what it read. A key's first chain is that of its
-initial version. A choice is which of two chains of a key comes first.
+The writers of a key stand in chains, of which it is known that nobody comes between: by the version order of a list,
+or, where the condition says so, since who reads and writes a key follows what it read. A key's first chain is that of
+its initial version. A choice is which of two chains of a key comes first.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class EventEdges(NamedTuple):
     second: Ints
 
 
-class Chains(NamedTuple):
-    """Chains by number, those of a key together, that of its initial version first.
+class VersionChains(NamedTuple):
+    """VersionChains by number, those of a key together, that of its initial version first.
 
     Chain c of key k is one of at[k]:at[k + 1]; those of other keys have nothing to do with it.
     """
@@ -79,7 +79,7 @@ class ChoiceGraph(NamedTuple):
     size: int  # transactions
     nodes: int
     known: EventEdges
-    chains: Chains
+    chains: VersionChains
     anti: Ints  # reads of what is followed in its chain: key, reader, the writer that follows
     chain_of: Ints  # by place of a writer (see `Places`)
 
@@ -108,8 +108,8 @@ def places_of(polygraph: Polygraph) -> Places:
 
 @kernel
 def _lay_chains(following, preceded, chain, head, tail):
-    """Number the chains in order of the places of their heads; returns how many there are. Places that follow each other
-    in a circle are left without a chain (-1)."""
+    """Number the chains in order of the places of their heads; returns how many there are. Places that follow each
+    other in a circle are left without a chain (-1)."""
     count = 0
     for place in range(following.shape[0]):
         if preceded[place]:
@@ -173,7 +173,7 @@ def choice_graph(polygraph: Polygraph, condition: Condition, form: int) -> Choic
     order = np.argsort(of_chain, kind="stable")
     key = places.key[head]
     at = np.searchsorted(key, np.arange(polygraph.keys + 1))
-    chains = Chains(
+    chains = VersionChains(
         at,
         key,
         places.txn[head],

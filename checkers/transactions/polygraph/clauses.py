@@ -11,7 +11,7 @@ from checkers.transactions.polygraph.choice_graph import NO_CHAIN, ChoiceGraph, 
 from checkers.transactions.polygraph.saturation import BASE
 
 
-class Step(NamedTuple):
+class CycleStep(NamedTuple):
     """An edge of a cycle between transactions; it holds if chain `first` comes before `second` (NO_CHAIN: it holds)."""
 
     source: int
@@ -26,12 +26,12 @@ class Step(NamedTuple):
 class Clause(NamedTuple):
     """A cycle, and the pairs of chains (first, second) whose order it rests on: not all of them can be so."""
 
-    cycle: tuple[Step, ...]
+    cycle: tuple[CycleStep, ...]
     pairs: frozenset[tuple[int, int]]
 
 
 def clause_of(
-    graph: ChoiceGraph, before: Ids, edges: EventEdges, cycle: Sequence[int], closed: Step | None = None
+    graph: ChoiceGraph, before: Ids, edges: EventEdges, cycle: Sequence[int], closed: CycleStep | None = None
 ) -> Clause:
     """The clause of a cycle of edges, or of a path that the step `closed` closes. What leads through several chains of
     one key in a row is one choice."""
@@ -56,12 +56,12 @@ def _event_steps(edges: EventEdges, cycle: Sequence[int]) -> list[_EventStep]:
     return [_EventStep(*(int(column[edge]) for column in edges)) for edge in cycle]
 
 
-def steps_of(graph: ChoiceGraph, edges: EventEdges, path: Sequence[int]) -> tuple[Step, ...]:
+def steps_of(graph: ChoiceGraph, edges: EventEdges, path: Sequence[int]) -> tuple[CycleStep, ...]:
     """A path or cycle of edges as it is."""
     return _named(graph, _event_steps(edges, path))
 
 
-def _known(graph: ChoiceGraph, before: Ids, step: Step) -> bool:
+def _known(graph: ChoiceGraph, before: Ids, step: CycleStep) -> bool:
     return pair_since(graph, before, step.first, step.second) != 0
 
 
@@ -76,8 +76,8 @@ def pair_since(graph: ChoiceGraph, before: Ids, first: int, second: int) -> int:
 
 
 def _without_detours(graph: ChoiceGraph, steps: list[_EventStep]) -> list[_EventStep]:
-    """The cycle with one step in place of a walk from chain to chain of a key: if a comes before b and b before c then a
-    comes before c. But an rw does not end where ww does if that leads to begins of their own."""
+    """The cycle with one step in place of a walk from chain to chain of a key: if a comes before b and b before c then
+    a comes before c. But an rw does not end where ww does if that leads to begins of their own."""
     same_end = not graph.condition.split or graph.condition.ww_to_commit
     at = next((i for i, step in enumerate(steps) if step.first != NO_CHAIN), 0)
     out = list[_EventStep]()
@@ -100,10 +100,10 @@ def _without_detours(graph: ChoiceGraph, steps: list[_EventStep]) -> list[_Event
     return out
 
 
-def _named(graph: ChoiceGraph, steps: list[_EventStep]) -> tuple[Step, ...]:
+def _named(graph: ChoiceGraph, steps: list[_EventStep]) -> tuple[CycleStep, ...]:
     """The steps between transactions: what only leads from begin to commit, and the moments between, are left out."""
     size, columns = graph.size, graph.columns
-    out = list[Step]()
+    out = list[CycleStep]()
     start = next((i for i, step in enumerate(steps) if step.source < columns), 0)
     for step in steps[start:] + steps[:start]:
         if step.kind == FREE:
@@ -112,5 +112,5 @@ def _named(graph: ChoiceGraph, steps: list[_EventStep]) -> tuple[Step, ...]:
             out[-1] = out[-1]._replace(target=step.target % size if step.target < columns else out[-1].target)
             continue
         target = step.target % size if step.target < columns else -1
-        out.append(Step(step.source % size, target, step.kind, step.key, step.first, step.second))
+        out.append(CycleStep(step.source % size, target, step.kind, step.key, step.first, step.second))
     return tuple(out)

@@ -1,8 +1,8 @@
 """What each consistency model asks of a history, as data: the condition on its dependencies, and the form's order.
 
-Conditions (Adya 1999; Cerone, Bernardi and Gotsman 2015; Biswas and Enea 2019), with D for wr, ww and the form's order:
-which edges of a graph of events may close no cycle. An event graph has one node a transaction, or two, its begin and its
-commit; wr and the form's order lead from a commit to a begin, rw from a begin to a commit.
+Conditions (Adya 1999; Cerone, Bernardi and Gotsman 2015; Biswas and Enea 2019), with D for wr, ww and the form's
+order: which edges of a graph of events may close no cycle. An event graph has one node a transaction, or two, its begin
+and its commit; wr and the form's order lead from a commit to a begin, rw from a begin to a commit.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from checkers.transactions.polygraph.history_polygraph import PLAIN, REALTIME, S
 
 
 class Condition(NamedTuple):
-    """What closes no cycle. `chosen` unless there are no choices: then `demands` says which writers are demanded to come
-    before what was read (`seen`: those the reader saw itself; `causal`: those before it; none)."""
+    """What closes no cycle. `chosen` unless there are no choices: then `demands` says which writers are demanded to
+    come before what was read (`seen`: those the reader saw itself; `causal`: those before it; none)."""
 
     name: str
     chosen: bool = True

@@ -11,14 +11,17 @@ import numpy as np
 
 from checkers.columns.codes import Ints
 from checkers.transactions.polygraph.choice_graph import NO_CHAIN, ChoiceGraph, choice_graph
-from checkers.transactions.polygraph.clauses import Clause, Step
+from checkers.transactions.polygraph.clauses import Clause, CycleStep
 from checkers.transactions.polygraph.conditions import SERIAL, Condition
 from checkers.transactions.polygraph.demanded_orders import judge_demands
 from checkers.transactions.polygraph.history_polygraph import REALTIME, SESSIONS, Polygraph
 from checkers.transactions.polygraph.refutations import contradiction, irreducible
-from checkers.transactions.polygraph.rounds import Chosen, GaveUp, Impossible, Limit, choose
+from checkers.transactions.polygraph.rounds import Chosen, GaveUp, Impossible, RoundsLimit, choose
 from checkers.transactions.polygraph.saturation import Saturated, saturate
-from checkers.transactions.polygraph.time_components import Part, split_by_time
+from checkers.transactions.polygraph.time_components import TimePart, split_by_time
+
+_FEW: Final = 2048
+"""Transactions of a history that is refuted as a whole, though a part of it would do."""
 
 _FEW_ROUNDS: Final = 8
 """Rounds that a stronger form or condition gets: its witness would do, its refutation would not."""
@@ -43,21 +46,23 @@ class Refuted(NamedTuple):
     cycles: tuple[Clause, ...]
 
 
-class Undecided(NamedTuple):
+class NotDecided(NamedTuple):
     """Why there is no answer, in a sentence."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class DecisionBudget:
     """`until` is a moment of `time.perf_counter`, `memory` in bytes."""
 
     until: float = field(default_factory=lambda: time.perf_counter() + 60)
     memory: int = 1 << 30
 
 
-def decide(polygraph: Polygraph, condition: Condition, form: int, budget: Budget) -> Holds | Refuted | Undecided:
+def decide(
+    polygraph: Polygraph, condition: Condition, form: int, budget: DecisionBudget
+) -> Holds | Refuted | NotDecided:
     """Whether the history is possible under the condition with the form's order (PLAIN, SESSIONS, REALTIME).
 
     What is wrong with single reads (aborted, intermediate, internal, of nobody's values) is not looked for.
@@ -71,7 +76,7 @@ def decide(polygraph: Polygraph, condition: Condition, form: int, budget: Budget
     answer = _ordered(choice_graph(polygraph, condition, form), budget, 1 << 30)
     if isinstance(answer, Chosen):
         return Holds(_told(polygraph, condition, answer.order, condition))
-    return Undecided(answer.why) if isinstance(answer, GaveUp) else answer.refuted()
+    return NotDecided(answer.why) if isinstance(answer, GaveUp) else answer.refuted()
 
 
 def _stronger(condition: Condition, form: int) -> list[tuple[Condition, int]]:
@@ -81,14 +86,14 @@ def _stronger(condition: Condition, form: int) -> list[tuple[Condition, int]]:
 
 
 def _decide_demands(
-    polygraph: Polygraph, condition: Condition, form: int, budget: Budget
-) -> Holds | Refuted | Undecided:
+    polygraph: Polygraph, condition: Condition, form: int, budget: DecisionBudget
+) -> Holds | Refuted | NotDecided:
     graph = choice_graph(polygraph, condition, form)
     if condition.demands and (why := _too_large(graph, budget, 2)):
         serial = _ordered(choice_graph(polygraph, SERIAL, REALTIME), budget, _FEW_ROUNDS)
         if isinstance(serial, Chosen):
             return Holds(_told(polygraph, SERIAL, serial.order, condition))
-        return Undecided(why)
+        return NotDecided(why)
     found = judge_demands(graph)
     return Refuted((found,)) if isinstance(found, Clause) else Holds(_told(polygraph, condition, found, condition))
 
@@ -99,7 +104,7 @@ class _NoOrder(NamedTuple):
     graph: ChoiceGraph
     saturated: Saturated
     clauses: tuple[Clause, ...]
-    part: Part | None = None
+    part: TimePart | None = None
 
     def refuted(self) -> Refuted:
         if self.clauses:
@@ -109,9 +114,10 @@ class _NoOrder(NamedTuple):
         return Refuted(tuple(_with_writers(self.graph, clause, self.part) for clause in clauses))
 
 
-def _ordered(graph: ChoiceGraph, budget: Budget, rounds: int) -> Chosen | GaveUp | _NoOrder:
+def _ordered(graph: ChoiceGraph, budget: DecisionBudget, rounds: int) -> Chosen | GaveUp | _NoOrder:
     """An order of the events; where real time counts that of each part by itself."""
-    split = split_by_time(graph) if graph.form == REALTIME else None
+    # A single edge that closes an rw (update atomic) may not lead through readers, as the chain of moments does.
+    split = split_by_time(graph) if graph.form == REALTIME and not graph.condition.one_edge else None
     if split is None:
         return _chosen(graph, budget, rounds)
     place = np.zeros(graph.columns, np.int64)
@@ -120,8 +126,8 @@ def _ordered(graph: ChoiceGraph, budget: Budget, rounds: int) -> Chosen | GaveUp
         found = _chosen(choice_graph(part.polygraph, graph.condition, graph.form), budget, rounds)
         if isinstance(found, GaveUp):
             return found
-        if isinstance(found, _NoOrder):
-            return found._replace(part=part)
+        if isinstance(found, _NoOrder):  # of few transactions the whole says also what others than the part's show
+            return _chosen(graph, budget, rounds) if graph.size <= _FEW else found._replace(part=part)
         inside = len(part.members)
         events = found.order[found.order < (2 * inside if graph.condition.split else inside)]
         whole = part.members[events % inside] + np.where(events < inside, 0, graph.size)
@@ -130,33 +136,33 @@ def _ordered(graph: ChoiceGraph, budget: Budget, rounds: int) -> Chosen | GaveUp
     return Chosen(np.lexsort((place, component)))
 
 
-def _chosen(graph: ChoiceGraph, budget: Budget, rounds: int) -> Chosen | GaveUp | _NoOrder:
+def _chosen(graph: ChoiceGraph, budget: DecisionBudget, rounds: int) -> Chosen | GaveUp | _NoOrder:
     if why := _too_large(graph, budget, 1 if graph.condition.rw_edges else 2):
         return GaveUp(why)
     saturated = saturate(graph)
     if saturated.cyclic or saturated.contradicted:
         return _NoOrder(graph, saturated, ())
-    found = choose(graph, saturated, Limit(budget.until, rounds))
+    found = choose(graph, saturated, RoundsLimit(budget.until, rounds))
     return _NoOrder(graph, saturated, found.clauses) if isinstance(found, Impossible) else found
 
 
-def _with_writers(graph: ChoiceGraph, clause: Clause, part: Part | None) -> Clause:
-    """A cycle by the numbers of the whole polygraph, whose steps name, of each choice, the writers in place of chains."""
+def _with_writers(graph: ChoiceGraph, clause: Clause, part: TimePart | None) -> Clause:
+    """A cycle by the whole polygraph's numbers, whose steps name, of each choice, the writers in place of chains."""
     chains = graph.chains
     txns = np.arange(graph.size) if part is None else part.members
     keys = np.arange(graph.polygraph.keys) if part is None else part.keys
 
-    def step(each: Step) -> Step:
+    def step(each: CycleStep) -> CycleStep:
         first, second = NO_CHAIN, NO_CHAIN
         if (each.first, each.second) in clause.pairs:
             first, second = int(txns[chains.tail[each.first]]), int(txns[chains.head[each.second]])
         key = int(keys[each.key]) if each.key >= 0 else -1
-        return Step(int(txns[each.source]), int(txns[each.target]), each.kind, key, first, second, each.reader)
+        return CycleStep(int(txns[each.source]), int(txns[each.target]), each.kind, key, first, second, each.reader)
 
     return Clause(tuple(map(step, clause.cycle)), clause.pairs)
 
 
-def _too_large(graph: ChoiceGraph, budget: Budget, tables: int) -> str | None:
+def _too_large(graph: ChoiceGraph, budget: DecisionBudget, tables: int) -> str | None:
     """Why the tables of what leads where don't fit, or None."""
     rows = tables * graph.nodes * ((graph.columns + 63) // 64) * 8
     pairs = 2 * int(graph.chains.pair_at[-1]) if graph.condition.chosen else 0

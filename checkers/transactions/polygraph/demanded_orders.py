@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from checkers.columns.codes import Ids, Ints, Words
@@ -9,9 +11,9 @@ from checkers.columns.graph import digraph, peel
 from checkers.compiled import lean
 from checkers.transactions.graph.edges import PROCESS, REALTIME, RW, WR, WW
 from checkers.transactions.polygraph.choice_graph import ChoiceGraph, EventEdges, edges_of, joined_edges
-from checkers.transactions.polygraph.clauses import Clause, Step, steps_of
+from checkers.transactions.polygraph.clauses import Clause, CycleStep, steps_of
 from checkers.transactions.polygraph.history_polygraph import INITIAL
-from checkers.transactions.polygraph.light_cycles import lightest_path, path_edges, paths, shortest_known_cycle
+from checkers.transactions.polygraph.light_cycles import Ways, lightest_path, path_edges, paths, shortest_known_cycle
 from checkers.transactions.polygraph.saturation import close
 
 
@@ -34,7 +36,7 @@ def judge_demands(graph: ChoiceGraph) -> Ints | Clause:
     return Clause(tuple(_demanded_step(step) for step in steps), frozenset())
 
 
-def _demanded_step(step: Step) -> Step:
+def _demanded_step(step: CycleStep) -> CycleStep:
     """A step whose `first` is the reader that demands it."""
     return step._replace(first=-1, reader=step.first)
 
@@ -89,19 +91,32 @@ def _closed_initial(graph: ChoiceGraph, read: int, writer: int, kinds: tuple[int
     polygraph, edges = graph.polygraph, graph.known
     reader, key = int(polygraph.reader[read]), int(polygraph.read_key[read])
     ahead = digraph(graph.nodes, edges.source.astype(np.int32), edges.target.astype(np.int32))
-    work, allowed = paths(graph.nodes), np.isin(edges.kind, kinds if WR in kinds else (WR, *kinds))
-    costly, whole = np.ones(len(edges.source), np.bool_), np.zeros(graph.nodes, np.int32)
-    assert lightest_path(ahead, writer, reader, costly, allowed, whole, work, 0)
+    allowed = np.isin(edges.kind, kinds if WR in kinds else (WR, *kinds))
+    ways = Ways(ahead, np.ones(len(edges.source), np.bool_), allowed, np.zeros(graph.nodes, np.int32))
+    work = paths(graph.nodes)
+    assert lightest_path(ways, writer, reader, work, 0)
     back = steps_of(graph, edges, path_edges(work, writer, reader, edges.source))
-    return Clause((Step(reader, writer, RW, key), *back), frozenset())
+    return Clause((CycleStep(reader, writer, RW, key), *back), frozenset())
+
+
+class _Demanding(NamedTuple):
+    """Places of writers by key, and in topological order; reads; whom each transaction sees; what leads where."""
+
+    at: Ints
+    txn: Ints  # by place
+    version: Ints
+    reads: Ints  # key, reader and writer or INITIAL by read
+    seen: Words
+    closed: Words
 
 
 @lean
-def _demands(at, version, txn, reads, seen, closed, place, out):
+def _demands(history, place, out):
     """Write (source, target, key, reader) for writers that a reader sees and that have to come before the one that it
     read, but those that others say; `version` has the places of each key's writers in topological order. Returns the
     read before which room ran out, or how many there are, and how many were written."""
-    used = 0
+    at, txn, version, reads = history.at, history.txn, history.version, history.reads
+    seen, closed, used = history.seen, history.closed, 0
     for read in range(place, reads.shape[0]):
         key, reader, source = reads[read, 0], reads[read, 1], reads[read, 2]
         if source < 0:
@@ -111,7 +126,7 @@ def _demands(at, version, txn, reads, seen, closed, place, out):
         begin = used
         for i in range(at[key + 1] - 1, at[key], -1):
             writer = txn[version[i]]
-            if writer == reader or writer == source:
+            if writer in (reader, source):
                 continue
             word, bit = writer >> 6, np.uint64(writer & 63)
             if (seen[reader, word] >> bit) & np.uint64(1) == 0 or (closed[source, word] >> bit) & np.uint64(1) != 0:
@@ -132,12 +147,13 @@ def _demanded(graph: ChoiceGraph, order: Ids, seen: Words) -> tuple[EventEdges, 
     closed = _closure(graph, graph.known, order, (WW, WR, PROCESS, REALTIME))
     rank = np.full(graph.nodes + 1, -1)  # the last of them is for INITIAL
     rank[order] = np.arange(graph.nodes)
-    places, reads, place = graph.places, _reads(graph), 0
+    places, place = graph.places, 0
     version = np.lexsort((rank[places.txn], places.key))
+    history = _Demanding(places.at, places.txn, version, _reads(graph), seen, closed)
     most = int(np.diff(places.at).max(initial=0))
     out, parts = np.empty((max(most, 1 << 16), 4), np.int64), [np.empty((0, 4), np.int64)]
-    while place < len(reads):
-        place, used = _demands(places.at, version, places.txn, reads, seen, closed, place, out)
+    while place < len(history.reads):
+        place, used = _demands(history, place, out)
         parts.append(out[:used].copy())
     rows = np.concatenate(parts)
     return edges_of(rows[:, 0], rows[:, 1], WW, rows[:, 2]), rows[:, 3]

@@ -66,7 +66,7 @@ class Accessed(NamedTuple):
     orders: Ints
 
 
-class Times(NamedTuple):
+class TxnTimes(NamedTuple):
     """By transaction of a history its outcome, process and events, in order of invocation."""
 
     outcome: Any
@@ -75,7 +75,7 @@ class Times(NamedTuple):
     complete: Ints
 
 
-def make_polygraph(times: Times, accessed: Accessed) -> Polygraph:
+def make_polygraph(times: TxnTimes, accessed: Accessed) -> Polygraph:
     """The polygraph of a history; transactions that failed, and unknown ones that nobody saw, are left out."""
     reads = accessed.reads[:, times.outcome[accessed.reads[1]] == OK]
     reads = reads[:, reads[1] != reads[2]]

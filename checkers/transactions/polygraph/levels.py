@@ -1,4 +1,4 @@
-"""What a polygraph says of a consistency model: by the model's own condition, else by what the lattice says of others."""
+"""What a polygraph says of a consistency model: by its own condition, else by what the lattice says of others."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from checkers.transactions.lattice import implied_models, impossible_models
-from checkers.transactions.polygraph.clauses import Clause, Step
+from checkers.transactions.polygraph.clauses import Clause, CycleStep
 from checkers.transactions.polygraph.conditions import CONDITIONS, READS, SERIAL, SNAPSHOT, WRITES
-from checkers.transactions.polygraph.decide import Budget, Holds, Refuted, decide
+from checkers.transactions.polygraph.decide import DecisionBudget, Holds, Refuted, decide
 from checkers.transactions.polygraph.history_polygraph import Polygraph
 
 _NO_CONDITION: Final = (
-    "What {} asks for is not looked for by itself; none of the stronger models that are decided holds here, and none of "
-    "the weaker ones is refuted."
+    "What {} asks for is not looked for by itself; none of the stronger models that are decided holds here, and none "
+    "of the weaker ones is refuted."
 )
 
 
-class Question(NamedTuple):
+class LevelQuestion(NamedTuple):
     """Picklable: whether a consistency model holds. `shown` are the anomalies that were found; `stated` says whether
     what settings state of version orders counts; the answer takes at most so many seconds and bytes."""
 
@@ -30,7 +30,7 @@ class Question(NamedTuple):
     memory: int
 
 
-class Answer(NamedTuple):
+class LevelAnswer(NamedTuple):
     """`valid`: true or false by the model `level`, None if nothing decides, for a `reason`. A model that holds has a
     witness (`decide.Holds.order`), one that is refuted has cycles, in the history's numbers of transactions."""
 
@@ -44,18 +44,19 @@ class Answer(NamedTuple):
 def is_open(consistency: str, lists: bool, open_keys: int, shown: tuple[str, ...]) -> bool:
     """Whether cycles of dependencies that were observed (Elle's) leave open if the model holds.
 
-    They don't where all orders of versions are known, and at levels that hang on no order; but a transaction whose reads
-    of a register differ depends on several versions, of which they see the first.
+    They don't where all orders of versions are known, and at levels that hang on no order; but a transaction whose
+    reads of a register differ depends on several versions, of which they see the first.
     """
     condition = CONDITIONS[consistency][0] if consistency in CONDITIONS else None
+    several = not lists and "internal" in shown
     if condition in (WRITES, READS):
-        return not lists and "internal" in shown
-    return open_keys > 0 or not (condition in (SNAPSHOT, SERIAL) or consistency == "consistent-view")
+        return several
+    return open_keys > 0 or several or not (condition in (SNAPSHOT, SERIAL) or consistency == "consistent-view")
 
 
-def answered(polygraph: Polygraph, question: Question) -> Answer:
+def answered(polygraph: Polygraph, question: LevelQuestion) -> LevelAnswer:
     """What the polygraph says of a model that no anomaly of single reads rules out."""
-    budget = Budget(time.perf_counter() + question.seconds, question.memory)
+    budget = DecisionBudget(time.perf_counter() + question.seconds, question.memory)
     if question.consistency in CONDITIONS:
         return _by_own_condition(polygraph, question.consistency, budget)
     reasons = [_NO_CONDITION.format(question.consistency)]
@@ -65,12 +66,12 @@ def answered(polygraph: Polygraph, question: Question) -> Answer:
             return answer
         if answer.valid is None:
             reasons.append(answer.reason)
-    return Answer(None, reason=" ".join(dict.fromkeys(reasons)))
+    return LevelAnswer(None, reason=" ".join(dict.fromkeys(reasons)))
 
 
 def _neighbours(consistency: str, shown: tuple[str, ...]) -> list[tuple[str, bool]]:
-    """Models with a condition, and what of them decides: that one of the nearest stronger holds, that one of the nearest
-    weaker does not."""
+    """Models with a condition, and what of them decides: that one of the nearest stronger holds, that one of the
+    nearest weaker does not."""
     impossible = impossible_models(shown)
     above = [name for name in CONDITIONS if consistency in implied_models(name) and name not in impossible]
     below = [name for name in CONDITIONS if name in implied_models(consistency)]
@@ -79,23 +80,23 @@ def _neighbours(consistency: str, shown: tuple[str, ...]) -> list[tuple[str, boo
     return [*((name, True) for name in nearest), *((name, False) for name in under)]
 
 
-def _by_own_condition(polygraph: Polygraph, level: str, budget: Budget) -> Answer:
+def _by_own_condition(polygraph: Polygraph, level: str, budget: DecisionBudget) -> LevelAnswer:
     found = decide(polygraph, *CONDITIONS[level], budget)
     if isinstance(found, Holds):
-        return Answer(True, level, witness=found.order)
+        return LevelAnswer(True, level, witness=found.order)
     if isinstance(found, Refuted):
-        return Answer(False, level, cycles=tuple(_numbered(polygraph, clause) for clause in found.cycles))
-    return Answer(None, level, found.why)
+        return LevelAnswer(False, level, cycles=tuple(_numbered(polygraph, clause) for clause in found.cycles))
+    return LevelAnswer(None, level, found.why)
 
 
 def _numbered(polygraph: Polygraph, clause: Clause) -> Clause:
     """A cycle by the history's numbers of transactions."""
     numbers = np.append(polygraph.txn, -1)
 
-    def step(each: Step) -> Step:
+    def step(each: CycleStep) -> CycleStep:
         source, target, first, second, reader = (
             int(numbers[txn]) for txn in (each.source, each.target, each.first, each.second, each.reader)
         )
-        return Step(source, target, each.kind, each.key, first, second, reader)
+        return CycleStep(source, target, each.kind, each.key, first, second, reader)
 
     return Clause(tuple(map(step, clause.cycle)), clause.pairs)

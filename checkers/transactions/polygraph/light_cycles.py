@@ -7,11 +7,21 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from checkers.columns.codes import Bools, Ids, Ints
-from checkers.columns.graph import components, digraph
+from checkers.columns.graph import Digraph, components, digraph
 from checkers.compiled import lean
 
 _TRIES: Final = 256
 """Edges of a graph through which cycles are looked for at once."""
+
+
+class Ways(NamedTuple):
+    """Edges that may be followed, by number as in the graph: `costly` ones cost one, others that are `allowed` nothing.
+    No path leaves a component of `label`."""
+
+    graph: Digraph
+    costly: Bools
+    allowed: Bools
+    label: Ids
 
 
 class Paths(NamedTuple):
@@ -36,13 +46,14 @@ def paths(nodes: int) -> Paths:
 
 
 @lean
-def lightest_path(graph, source, target, costly, allowed, label, work, search):
+def lightest_path(ways, source, target, work, search):
     """Whether a path of allowed edges leads from `source` to `target` within one component of `label`; the lightest
     (in which `costly` edges cost one) is then read backwards off `work.via`.
 
-    Each turn of the outer loop is of one cost: `now[:count]` are met at that cost and yet to be followed, `later` at the
-    next. An event may be in both; it is followed at the lower cost.
+    Each turn of the outer loop is of one cost: `now[:count]` are met at that cost and yet to be followed, `later` at
+    the next. An event may be in both; it is followed at the lower cost.
     """
+    graph, costly, allowed, label = ways.graph, ways.costly, ways.allowed, ways.label
     now, later = work.now, work.later
     now[0], count, waiting, level = source, 1, 0, 0
     work.met[source], work.cost[source] = search, 0
@@ -95,11 +106,11 @@ def light_cycles(nodes: int, source: Ints, target: Ints, costly: Bools) -> list[
         return [known[free].tolist()]
     starts = np.flatnonzero((label[source] == label[target]) & costly)
     chosen = starts[:: max(1, len(starts) // _TRIES)]
-    allowed, work = np.ones(len(source), np.bool_), paths(nodes)
+    ways, work = Ways(graph, costly, np.ones(len(source), np.bool_), label), paths(nodes)
     found = []
     for search, edge in enumerate(chosen.tolist()):
         begin, end = int(target[edge]), int(source[edge])
-        if lightest_path(graph, begin, end, costly, allowed, label, work, search):
+        if lightest_path(ways, begin, end, work, search):
             found.append([edge, *path_edges(work, begin, end, source)])
     return found
 
@@ -110,9 +121,10 @@ def shortest_known_cycle(nodes: int, source: Ints, target: Ints) -> list[int]:
     graph = digraph(nodes, one, other)
     label = components(graph)
     every, work, best = np.ones(len(source), np.bool_), paths(nodes), list[int]()
+    ways = Ways(graph, every, every, label)
     for search, edge in enumerate(np.flatnonzero(label[one] == label[other])[:_TRIES].tolist()):
         begin, end = int(target[edge]), int(source[edge])
-        if lightest_path(graph, begin, end, every, every, label, work, search):
+        if lightest_path(ways, begin, end, work, search):
             cycle = [edge, *path_edges(work, begin, end, source)]
             best = cycle if not best or len(cycle) < len(best) else best
     return best

@@ -6,18 +6,13 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from checkers.columns.codes import Ints
+from checkers.columns.codes import Bools
 from checkers.columns.graph import digraph
 from checkers.transactions.graph.edges import RW, WW
 from checkers.transactions.polygraph.choice_graph import NO_CHAIN, ChoiceGraph
-from checkers.transactions.polygraph.clauses import Clause, Step, pair_since, steps_of
+from checkers.transactions.polygraph.clauses import Clause, CycleStep, pair_since, steps_of
 from checkers.transactions.polygraph.history_polygraph import INITIAL
-from checkers.transactions.polygraph.light_cycles import (
-    lightest_path,
-    path_edges,
-    paths,
-    shortest_known_cycle,
-)
+from checkers.transactions.polygraph.light_cycles import Ways, lightest_path, path_edges, paths, shortest_known_cycle
 from checkers.transactions.polygraph.rounds import Variables
 from checkers.transactions.polygraph.saturation import Saturated
 
@@ -130,21 +125,20 @@ class _Reasons:
         head, tail = chains.head[first : first + 1], int(chains.tail[second])
         key = int(chains.key[first])
         if tail != INITIAL and (path := self._path(int(graph.ww_head(head)[0]), tail, allowed)) is not None:
-            return self._clause(Step(tail, int(head[0]), WW, key, second, first), path)
+            return self._clause(CycleStep(tail, int(head[0]), WW, key, second, first), path)
         for reader in chains.reader[chains.reader_at[second] : chains.reader_at[second + 1]].tolist():
             if reader != head[0]:
                 path = self._path(int(head[0]), int(graph.begin(np.int64(reader))), allowed)
                 if path is not None:
-                    return self._clause(Step(reader, int(head[0]), RW, key, second, first), path)
+                    return self._clause(CycleStep(reader, int(head[0]), RW, key, second, first), path)
         raise AssertionError("an order of chains without a reason")
 
-    def _path(self, source: int, target: int, allowed: Ints) -> list[int] | None:
+    def _path(self, source: int, target: int, allowed: Bools) -> list[int] | None:
         self._searches += 1
-        found = lightest_path(
-            self._ahead, source, target, self._later, allowed, self._whole, self._work, self._searches
-        )
+        ways = Ways(self._ahead, self._later, allowed, self._whole)
+        found = lightest_path(ways, source, target, self._work, self._searches)
         return path_edges(self._work, source, target, self._saturated.edges.source) if found else None
 
-    def _clause(self, step: Step, path: list[int]) -> Clause:
+    def _clause(self, step: CycleStep, path: list[int]) -> Clause:
         cycle = (step, *steps_of(self._graph, self._saturated.edges, path))
         return Clause(cycle, frozenset())

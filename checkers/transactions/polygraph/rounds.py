@@ -62,7 +62,7 @@ class Variables:
 
 
 @dataclass(slots=True)
-class Limit:
+class RoundsLimit:
     """When to give up: at a moment of the process's clock, or after so many rounds."""
 
     until: float
@@ -75,7 +75,7 @@ class Limit:
         return None
 
 
-def choose(graph: ChoiceGraph, saturated: Saturated, limit: Limit) -> Chosen | Impossible | GaveUp:
+def choose(graph: ChoiceGraph, saturated: Saturated, limit: RoundsLimit) -> Chosen | Impossible | GaveUp:
     """An order of all chains without a cycle, or why there is none, or why that is not known."""
     from pysat.solvers import Solver
 
@@ -108,7 +108,7 @@ def choose(graph: ChoiceGraph, saturated: Saturated, limit: Limit) -> Chosen | I
     return GaveUp("The search for an order of the versions that nobody observed took too many rounds.")
 
 
-def _assigned(solver: Any, variables: Variables, limit: Limit) -> tuple[Ints, Ints] | GaveUp | None:
+def _assigned(solver: Any, variables: Variables, limit: RoundsLimit) -> tuple[Ints, Ints] | GaveUp | None:
     """Pairs of chains, each in the order that the solver proposes; None if the clauses have no solution."""
     while True:
         solver.conf_budget(_CONFLICTS)

@@ -1,5 +1,5 @@
-"""What choices are no choices: pairs of chains of which one order would close a cycle are put in the other, until nothing
-follows any more (the pruning of Cobra, Tan et al. 2020, and PolySI, Huang et al. 2023).
+"""What choices are no choices: pairs of chains of which one order would close a cycle are put in the other, until
+nothing follows any more (the pruning of Cobra, Tan et al. 2020, and PolySI, Huang et al. 2023).
 
 Row v of `rows` has a bit for each event that is no moment: whether a path of known edges leads from it to event v.
 """
@@ -135,8 +135,8 @@ def _put(out, used, row):
 
 @kernel
 def tell(pairs, rows, rank, rw_edges, turn, place, out):
-    """Write the edges of pairs that are in order since `turn`, from chain `place` on, but those that others say; returns
-    the chain before which room ran out, or how many there are, and how many edges were written."""
+    """Write the edges of pairs that are in order since `turn`, from chain `place` on, but those that others say;
+    returns the chain before which room ran out, or how many there are, and how many edges were written."""
     used, key = 0, 0
     chains = pairs.head.shape[0]
     while place < chains:

@@ -22,13 +22,13 @@ from checkers.transactions.polygraph.history_polygraph import INITIAL, Polygraph
 _MOST_PAIRS: Final = 20_000_000
 """Pairs of chains that can come in either order, beyond which nothing is gained."""
 
-_PART: Final = 4096
+_PART: Final = 512
 """Transactions that are judged together, if no component has more."""
 
 _OUTSIDE: Final = -2
 
 
-class Part(NamedTuple):
+class TimePart(NamedTuple):
     """Components that are judged together, as a polygraph of their own."""
 
     polygraph: Polygraph
@@ -40,7 +40,7 @@ class Split(NamedTuple):
     """Transactions by component in an order that all edges follow; `parts` are those with choices or cycles."""
 
     component: Ints  # by transaction; the lower comes first
-    parts: tuple[Part, ...]
+    parts: tuple[TimePart, ...]
 
 
 def _times(graph: ChoiceGraph) -> tuple[Ints, Ints]:
@@ -131,7 +131,20 @@ def split_by_time(graph: ChoiceGraph) -> Split | None:
     moments = graph.nodes - graph.columns
     label = components(digraph(size + moments, source.astype(np.int32), target.astype(np.int32)))
     component = label.max(initial=0) - label[:size].astype(np.int64)  # `components` counts against the edges
-    return Split(component, _parts(graph.polygraph, component))
+    return Split(component, _parts(_with_order(graph, pairs), component))
+
+
+def _with_order(graph: ChoiceGraph, pairs: Ints) -> Polygraph:
+    """The polygraph with the orders of chains of which time leaves no other: who shows that may be in another part."""
+    polygraph, chains = graph.polygraph, graph.chains
+    number = pairs[:, 0] * len(chains.key) + pairs[:, 1]
+    alone = ~np.isin(number, pairs[:, 1] * len(chains.key) + pairs[:, 0])
+    first, second = pairs[alone & (chains.tail[pairs[:, 0]] != INITIAL)].T
+    return polygraph._replace(
+        order_key=np.append(polygraph.order_key, chains.key[first]),
+        before=np.append(polygraph.before, chains.tail[first]),
+        after=np.append(polygraph.after, chains.head[second]),
+    )
 
 
 def _pairs(graph: ChoiceGraph) -> Ints | None:
@@ -152,7 +165,7 @@ def _transactions(graph: ChoiceGraph, events: Ints) -> Ints:
     return np.where(events < graph.columns, events % max(1, graph.size), events - graph.columns + graph.size)
 
 
-def _parts(polygraph: Polygraph, component: Ints) -> tuple[Part, ...]:
+def _parts(polygraph: Polygraph, component: Ints) -> tuple[TimePart, ...]:
     """The transactions of components of several, in order of components, cut into parts of at most so many."""
     count = np.bincount(component)
     members = np.flatnonzero(count[component] > 1)
@@ -160,7 +173,7 @@ def _parts(polygraph: Polygraph, component: Ints) -> tuple[Part, ...]:
     if not len(order):
         return ()
     ends = np.flatnonzero(np.append(component[order[1:]] != component[order[:-1]], True)) + 1
-    parts, begin = list[Part](), 0
+    parts, begin = list[TimePart](), 0
     while begin < len(order):
         last = int(np.searchsorted(ends, begin + _PART, side="right"))
         end = int(ends[max(last - 1, int(np.searchsorted(ends, begin, side="right")))])
@@ -170,7 +183,7 @@ def _parts(polygraph: Polygraph, component: Ints) -> tuple[Part, ...]:
     return tuple(parts)
 
 
-def _induced(polygraph: Polygraph, component: Ints, members: Ints) -> Part:
+def _induced(polygraph: Polygraph, component: Ints, members: Ints) -> TimePart:
     """The polygraph of some whole components: keys are those of one component each, and what was read from an earlier
     component is the initial version."""
     number = np.full(polygraph.size + 1, _OUTSIDE)
@@ -194,7 +207,7 @@ def _induced(polygraph: Polygraph, component: Ints, members: Ints) -> Part:
     at = np.searchsorted(write[0], np.arange(len(known) + 1))
     read = unique_rows(read)
     told = (*read, *unique_rows(follow[[0, 2, 1]]), *unique_rows(order[[0, 2, 1]]))
-    return Part(Polygraph(*columns, at, write[1], *told), members, known % max(1, polygraph.keys))
+    return TimePart(Polygraph(*columns, at, write[1], *told), members, known % max(1, polygraph.keys))
 
 
 def _sources(rows: Ints, component: Ints, number: Ints) -> tuple[Ints, ...]:

@@ -19,7 +19,7 @@ from checkers.engines.shuffle import Room, most_bytes, planned_buckets
 from checkers.engines.spark import SparkEngine, mapped, placed
 from checkers.findings import NO_KEY, Finding, Findings, Key, merged
 from checkers.source import Source, rows_with
-from checkers.transactions.polygraph.levels import Question, is_open
+from checkers.transactions.polygraph.levels import LevelQuestion, is_open
 from checkers.transactions.stages.buckets import COPIES, SKIPPED, TIMES, BucketJudge
 from checkers.transactions.stages.pieces import (
     FINDINGS,
@@ -63,7 +63,7 @@ _FEW_PARTS: Final = 8
 """Tasks whose results the driver puts together; of more one task does."""
 
 
-class Asked(NamedTuple):
+class InferredFrom(NamedTuple):
     """What was asked to be inferred, of which history, and where."""
 
     engine: SparkEngine
@@ -75,7 +75,7 @@ class Asked(NamedTuple):
 class OnSpark(NamedTuple):
     """See `Inferred`: what needs no cycles, what is on cycles, and how long transactions last."""
 
-    asked: Asked
+    asked: InferredFrom
     alone: Findings
     related: Related
     times: Times
@@ -88,7 +88,7 @@ class OnSpark(NamedTuple):
         orderless = times.orderless and not any(dependencies.values())
         return found_of(alone, (cycles.counts, explained, self.related.whole and cycles.whole), orderless, figures)
 
-    def decided(self, question: Question) -> Decided:
+    def decided(self, question: LevelQuestion) -> Decided:
         """One task reads and judges the whole history."""
         engine, source, model, sources = self.asked
         if not is_open(question.consistency, model == "list-append", self.alone.figures.get("open", 0), question.shown):
@@ -111,7 +111,7 @@ class _WholeJudge:
     reader: HistoryReader
     model: str
     sources: int
-    question: Question
+    question: LevelQuestion
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
@@ -148,7 +148,7 @@ def infer_on_spark(
             related = relate(inferences, _TxnReader(reader), Search(orders, explain), sizes)
         finally:
             blocks.close()
-    return OnSpark(Asked(engine, source, model, sources), alone, related, times)
+    return OnSpark(InferredFrom(engine, source, model, sources), alone, related, times)
 
 
 @dataclass(frozen=True, slots=True)

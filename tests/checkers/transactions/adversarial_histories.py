@@ -20,6 +20,9 @@ Mops = list[tuple[str, int, Any]]
 DRAWN: Final = (*("read-committed",) * 4, *("read-atomic", "causal-cerone") * 2, *AXIOMS)
 """Of which levels executions are drawn: the weak ones, in which anomalies are likely, more often."""
 
+GARBAGE: Final = 99
+"""A value that nobody writes."""
+
 SHAPES: Final = (
     *("rx wx|rx wx|rx", "wx|rx wx|rx wx|rx", "wx|wx|rx|rx"),  # lost updates, orders of blind writes
     *("wx wy|wx wy|rx ry", "wx wy|rx wx|rx ry", "wx wy|wx wy|rx wy|ry wx"),  # fractured reads
@@ -90,7 +93,7 @@ class World:
     def _changed(self, mops: Mops, outcome: str) -> tuple[tuple[str, int, Any], ...]:
         """The micro-operations, but some reads find what others wrote to the key, whenever that was."""
         return tuple(
-            (f, key, self.dice.choice((*self.shown[key], (99,) if self.lists else 99)))
+            (f, key, self.dice.choice((*self.shown[key], (GARBAGE,) if self.lists else GARBAGE)))
             if f == "r" and outcome == "ok" and self.dice.random() < self.strange
             else (f, key, value)
             for f, key, value in mops
