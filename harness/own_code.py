@@ -36,7 +36,7 @@ class OwnCode:
 
     @property
     def spec(self) -> str:
-        """FILE.py:NAME."""
+        """The word that named it, FILE.py:NAME."""
         return f"{self.file}:{self.name}"
 
     @property

@@ -256,7 +256,7 @@ def detected(path: Path) -> str:
 
 
 _BINCODE_BYTES: Final = 5 * 8 + 3 * 8 + 8
-"""A history of bincode has so many at least."""
+"""The fewest bytes that a history.bincode has."""
 
 _JEPSEN_TEXT: Final = re.compile(rb"\S+\t:(?:invoke|ok|fail|info)\t\S+\t")
 

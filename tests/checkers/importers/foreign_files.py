@@ -31,7 +31,7 @@ def _transaction(*events: bytes, committed: bool = True) -> bytes:
 
 
 def bincode(*sessions: tuple[bytes, ...]) -> bytes:
-    """A `history.bincode`."""
+    """The bytes of a history.bincode with the given sessions of transactions."""
     text = struct.pack("<q", len(_START)) + _START
     body = b"".join(struct.pack("<q", len(session)) + b"".join(session) for session in sessions)
     return struct.pack("<5q", 0, len(sessions), 2, 3, 4) + 3 * text + struct.pack("<q", len(sessions)) + body
@@ -66,7 +66,7 @@ FILES: Final[dict[str, bytes]] = {
 
 
 def cobra(folder: Path) -> Path:
-    """A folder of Cobra's logs."""
+    """Make a folder of logs as Cobra writes them, and return its path."""
     folder.mkdir()
     for name, data in COBRA.items():
         (folder / name).write_bytes(data)
