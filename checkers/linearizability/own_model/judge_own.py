@@ -14,7 +14,6 @@ from checkers.engines.local import LocalEngine
 from checkers.engines.spark import SparkEngine, mapped, placed
 from checkers.explain.speaker import Speaker
 from checkers.findings import Finding, Findings, merged
-from checkers.importers.transactions import NOTE
 from checkers.linearizability.driver import Budget
 from checkers.linearizability.own_model.calls import RawCall, calls_of
 from checkers.linearizability.own_model.child import ChildQuestion, answer_of
@@ -34,7 +33,7 @@ def asked_own(source: Source, engine: Engine, options: CheckOptions) -> Findings
     """What the code that `options.code` names says: of a model what it refutes, of an analyzer the operations and their
     graph. Raises Undecided where there is nothing to ask about."""
     assert options.code is not None
-    if source.note == NOTE:
+    if not source.real_time:
         raise Undecided(
             "The history states no times, so that any order of its sessions' operations would be real time."
         )
