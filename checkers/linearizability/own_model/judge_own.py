@@ -33,10 +33,6 @@ def asked_own(source: Source, engine: Engine, options: CheckOptions) -> Findings
     """What the code that `options.code` names says: of a model what it refutes, of an analyzer the operations and their
     graph. Raises Undecided where there is nothing to ask about."""
     assert options.code is not None
-    if not source.real_time:
-        raise Undecided(
-            "The history states no times, so that any order of its sessions' operations would be real time."
-        )
     calls = calls_of(source)
     if all(call.type == "info" for call in calls):
         raise Undecided(NOTHING_SUCCEEDED)
