@@ -11,16 +11,16 @@ from adversarial_histories import adversarial
 from weak_store import Txn
 
 from checkers.columns.codes import FAIL, INFO, NEVER, OK
-from checkers.transactions.polygraph.certificate import TERMS, Told, first_fault
+from checkers.transactions.polygraph.certificate import TERMS, ClientTransaction, first_fault
 from tests.support.few_seeds import ranges_of
 
 OUTCOMES = {"ok": OK, "info": INFO, "fail": FAIL}
 
 
-def told_of(history: list[Txn], initial: int | None = None) -> list[Told]:
+def told_of(history: list[Txn], initial: int | None = None) -> list[ClientTransaction]:
     """The history as a replay has it."""
     return [
-        Told(
+        ClientTransaction(
             txn.process,
             txn.invoke,
             NEVER if txn.complete is None else txn.complete,
