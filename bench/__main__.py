@@ -42,6 +42,7 @@ CASES: Final[Mapping[str, Case]] = {
     "isolation": Case("judging", "each isolation level asked for alone, of Parquet and of AWDIT's text"),
     "cores": Case("judging", "the local engine on one core and on more, in turns"),
     "on_cluster": Case("judging", "the same on a standalone cluster of Spark in namespaces (needs root)"),
+    "version_orders": Case("version_orders", "orders of versions that nobody observed, found or refuted"),
     "kernel": Case("searches", "registers in memory: by zones, and by search where values repeat"),
     "search": Case("searches", "the search for linearizability with many clients, model by model"),
     "memory": Case("memory", "the local engine's peak against the columns that it reads"),

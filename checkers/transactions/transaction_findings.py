@@ -178,7 +178,7 @@ class InProcess(NamedTuple):
         def event(txn: int) -> int:
             return int(invoke[txn]) if txn >= 0 else -1
 
-        cycles = [
+        cycles: list[list[dict[str, Any]]] = [
             [
                 {
                     "source": event(step.source),
@@ -192,7 +192,7 @@ class InProcess(NamedTuple):
             ]
             for clause in answer.cycles
         ]
-        every = [step[end] for cycle in cycles for step in cycle for end in ("source", "target", "reader")]
+        every: list[int] = [step[end] for cycle in cycles for step in cycle for end in ("source", "target", "reader")]
         every += [writer for cycle in cycles for step in cycle for writer in step["choice"] or ()]
         ops = tuple(op for op in dict.fromkeys(every) if op >= 0)
         return Finding(NO_VERSION_ORDER, min(ops), NO_KEY, ops, {"level": answer.level, "cycles": cycles})

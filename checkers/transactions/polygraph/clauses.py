@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from checkers.columns.codes import Ids
 from checkers.transactions.graph.edges import FREE, WW
 from checkers.transactions.polygraph.choice_graph import NO_CHAIN, ChoiceGraph, EventEdges
-from checkers.transactions.polygraph.saturation import BASE
+from checkers.transactions.polygraph.saturation import BASE, Turns
 
 
 class CycleStep(NamedTuple):
@@ -31,7 +30,7 @@ class Clause(NamedTuple):
 
 
 def clause_of(
-    graph: ChoiceGraph, before: Ids, edges: EventEdges, cycle: Sequence[int], closed: CycleStep | None = None
+    graph: ChoiceGraph, before: Turns, edges: EventEdges, cycle: Sequence[int], closed: CycleStep | None = None
 ) -> Clause:
     """The clause of a cycle of edges, or of a path that the step `closed` closes. What leads through several chains of
     one key in a row is one choice."""
@@ -61,11 +60,11 @@ def steps_of(graph: ChoiceGraph, edges: EventEdges, path: Sequence[int]) -> tupl
     return _named(graph, _event_steps(edges, path))
 
 
-def _known(graph: ChoiceGraph, before: Ids, step: CycleStep) -> bool:
+def _known(graph: ChoiceGraph, before: Turns, step: CycleStep) -> bool:
     return pair_since(graph, before, step.first, step.second) != 0
 
 
-def pair_since(graph: ChoiceGraph, before: Ids, first: int, second: int) -> int:
+def pair_since(graph: ChoiceGraph, before: Turns, first: int, second: int) -> int:
     """Since which turn a chain is known to come before another of its key; 0: that is open."""
     if first == NO_CHAIN:
         return BASE

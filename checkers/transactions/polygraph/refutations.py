@@ -126,11 +126,11 @@ class _Reasons:
         key = int(chains.key[first])
         if tail != INITIAL and (path := self._path(int(graph.ww_head(head)[0]), tail, allowed)) is not None:
             return self._clause(CycleStep(tail, int(head[0]), WW, key, second, first), path)
-        for reader in chains.reader[chains.reader_at[second] : chains.reader_at[second + 1]].tolist():
+        for reader in chains.reader[chains.reader_at[second] : chains.reader_at[second + 1]]:
             if reader != head[0]:
-                path = self._path(int(head[0]), int(graph.begin(np.int64(reader))), allowed)
+                path = self._path(int(head[0]), int(graph.begin(np.array([reader]))[0]), allowed)
                 if path is not None:
-                    return self._clause(CycleStep(reader, int(head[0]), RW, key, second, first), path)
+                    return self._clause(CycleStep(int(reader), int(head[0]), RW, key, second, first), path)
         raise AssertionError("an order of chains without a reason")
 
     def _path(self, source: int, target: int, allowed: Bools) -> list[int] | None:

@@ -6,9 +6,10 @@ Row v of `rows` has a bit for each event that is no moment: whether a path of kn
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from checkers.columns.codes import Ids, Ints, Words
 from checkers.columns.graph import digraph, peel
@@ -16,6 +17,9 @@ from checkers.compiled import kernel, lean, lean_inline
 from checkers.transactions.graph.edges import RW, WW
 from checkers.transactions.polygraph.choice_graph import NO_CHAIN, ChoiceGraph, EventEdges, joined_edges
 from checkers.transactions.polygraph.history_polygraph import INITIAL
+
+Turns: TypeAlias = npt.NDArray[np.int16]
+"""By pair of chains the turn since which the first is known to come before the second, 0: never."""
 
 BASE: Final = 1
 """Stamp of a pair whose order is known from the beginning; later turns of the loop have higher ones."""
@@ -35,7 +39,7 @@ class Pairs(NamedTuple):
     reader_at: Ints
     reader: Ints
     reader_begin: Ints
-    before: Ids
+    before: Turns
 
 
 class Saturated(NamedTuple):
@@ -44,7 +48,7 @@ class Saturated(NamedTuple):
 
     edges: EventEdges
     since: Ints
-    before: Ids
+    before: Turns
     order: Ids
     cyclic: bool
     contradicted: bool  # whether some pair of chains can come in neither order
@@ -231,7 +235,7 @@ def pair_place(graph: ChoiceGraph, first: Ints, second: Ints) -> Ints:
     return chains.pair_at[key] + (first - at) * (chains.at[key + 1] - at) + second - at
 
 
-def is_known(graph: ChoiceGraph, before: Ids, first: Ints, second: Ints) -> Ints:
+def is_known(graph: ChoiceGraph, before: Turns, first: Ints, second: Ints) -> Ints:
     """By pair since which turn the first chain is known to come before the second; 0: it is open."""
     known = before[pair_place(graph, np.maximum(first, 0), np.maximum(second, 0))]
     return np.where(first == NO_CHAIN, BASE, known).astype(np.int64)

@@ -8,7 +8,7 @@ component is a history of its own: whoever was read from in an earlier one is it
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -206,7 +206,7 @@ def _induced(polygraph: Polygraph, component: Ints, members: Ints) -> TimePart:
     columns = (polygraph.txn[members], *(column[members] for column in polygraph[1:4]))
     at = np.searchsorted(write[0], np.arange(len(known) + 1))
     read = unique_rows(read)
-    told = (*read, *unique_rows(follow[[0, 2, 1]]), *unique_rows(order[[0, 2, 1]]))
+    told: Any = (*read, *unique_rows(follow[[0, 2, 1]]), *unique_rows(order[[0, 2, 1]]))
     return TimePart(Polygraph(*columns, at, write[1], *told), members, known % max(1, polygraph.keys))
 
 

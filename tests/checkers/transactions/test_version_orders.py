@@ -1,0 +1,128 @@
+"""What the complete judge says of orders of versions that nobody observed: rule by rule, by name of each level."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from weak_store import Txn, source_of
+
+from checkers.engines.local import LocalEngine
+from checkers.options import CheckOptions
+from checkers.transactions.judge_transactions import judge_by_each
+from checkers.transactions.lattice import MODELS, implied_models
+from checkers.verdict import Verdict
+
+
+def txns(*told: Any) -> list[Txn]:
+    """Transactions that all overlap: each as words, `wx1 rx1 ax1 rx12 rx.`, behind `info` or `fail` if it did so."""
+    found = []
+    for number, words in enumerate(told):
+        outcome = next((word for word in words.split() if word in ("info", "fail")), "ok")
+        mops = tuple(mop(word) for word in words.split() if word not in ("info", "fail"))
+        complete = None if outcome == "info" else len(told) + number
+        found.append(Txn(number, outcome, number, complete, mops))
+    return found
+
+
+def mop(word: str) -> tuple[str, int, Any]:
+    f, key, value = word[0], ord(word[1]), word[2:]
+    if f == "l":
+        return "r", key, tuple(map(int, value))
+    return {"r": "r", "w": "w", "a": "append"}[f], key, int(value) if value != "." else None
+
+
+def in_sessions(history: list[Txn], *sessions: int) -> list[Txn]:
+    """The same, one after the other, in these sessions: none is over before another begins but in its own session."""
+    end, found = 2 * len(history), []
+    for number, (txn, session) in enumerate(zip(history, sessions, strict=True)):
+        complete = 2 * number + 1 if session in sessions[number + 1 :] else end + number
+        found.append(txn._replace(process=session, invoke=2 * number, complete=complete))
+    return found
+
+
+def judged(history: list[Txn], names: tuple[str, ...] = tuple(MODELS), **settings: str) -> dict[str, Verdict]:
+    model = "list-append" if any(f == "append" for txn in history for f, _, _ in txn.mops) else "rw-register"
+    options = CheckOptions(settings=settings)
+    return dict(zip(names, judge_by_each(model, source_of(history), LocalEngine(1), options, names), strict=True))
+
+
+FRACTURED = txns("wx1 wy1", "wx2 wy2", "rx1 ry2")
+RULES = {
+    "a fractured read of blind writes": (FRACTURED, "read-committed", "read-atomic"),
+    "seeded write skew": (txns("wx1 wy1", "rx1 wy2", "ry1 wx2"), "snapshot-isolation", "repeatable-read"),
+    "unread appends of two that missed each other": (txns("aa1 lb ac1", "aa2 ab1 lc"), "prefix", "update-atomic"),
+    "a fractured read of appends": (txns("ax1", "ax2 ay2", "lx12 ly"), "read-committed", "read-atomic"),
+    "plain levels have no session order": (in_sessions(txns("wx1", "rx."), 0, 0), "serializable", "strong-session-s"),
+    "the initial version precedes every writer": (txns("wx1 wy1", "rx1 ry."), "read-committed", "read-atomic"),
+    "who reads and writes follows what it read": (txns("rx. wx1", "rx. wx2"), "prefix", "update-atomic"),
+    "one edge of D, not a path": (txns("wx1 wy1", "ry1 wz1", "rz1 rx."), "update-atomic", "causal-cerone"),
+    "at prefix somebody may come between": (
+        txns("rx. wx1", "wx2 wy1", "rx2 ry1"),
+        "prefix",
+        "update-atomic",
+    ),
+    "a long fork of blind writes": (txns("wx1", "wy1", "rx1 ry.", "rx. ry1"), "consistent-view", "prefix"),
+    "unknown, unseen: dropped": (txns("info wx1 wy1", "rx. ry."), "serializable", None),
+    "unknown, seen: took place whole": (txns("info wx1 wy1", "rx1 ry."), "read-committed", "read-atomic"),
+    "unknown: its reads say nothing": (txns("info rx. wx1 ry5", "rx1"), "serializable", None),
+    "only the last write of a key shows": (txns("wx1 wx2 wy1", "rx2 ry1"), "serializable", None),
+}
+"""Rule → a history, a level that it reaches, and one that it does not."""
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_tells_one_level_from_the_next(rule: str) -> None:
+    history, reached, missed = RULES[rule]
+    verdicts = judged(history)
+    assert verdicts[reached].valid is True, verdicts[reached]
+    if missed is not None:
+        (name,) = [name for name in MODELS if name == missed] or [n for n in MODELS if n.startswith(missed + "er")]
+        assert verdicts[name].valid is False, verdicts[name]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_nothing_contradicts_the_lattice(rule: str) -> None:
+    verdicts = judged(RULES[rule][0])
+    for name, verdict in verdicts.items():
+        for weaker in implied_models(name):
+            assert verdict.valid is not True or verdicts[weaker].valid is not False, (name, weaker)
+        assert verdict.valid is not True or name not in (*verdict.rules_out, *verdict.also_rules_out), verdict
+
+
+def test_an_unknown_write_never_ends() -> None:
+    """It may take effect long after, in real time too."""
+    history = in_sessions(txns("info wx1", "rx.", "rx1"), 0, 1, 2)
+    history = txns("wx1", "wx2", "rx1 wy1", "ry1")
+    history = [txn._replace(invoke=4 * i, complete=4 * i + 1) for i, txn in enumerate(history)]
+    assert judged(history, ("serializable",))["serializable"].valid is True
+    stated = judged(history, ("serializable",), **{"linearizable-keys": "true"})
+    assert stated["serializable"].valid is False
+
+
+def test_a_refutation_tells_each_choice_in_words() -> None:
+    (anomaly,) = judged(FRACTURED)["serializable"].anomalies["no-version-order"]
+    assert anomaly.message.startswith("No order of versions is possible at serializable. If ")
+    assert "'s write of key 120 comes before" in anomaly.message and anomaly.message.count("which is a cycle") == 3
+    assert {step["kind"] for step in anomaly.steps} == {"ww", "wr", "rw"} and len(anomaly.ops) == 3
+
+
+def test_past_the_limits_the_answer_is_unknown() -> None:
+    options = CheckOptions(memory_mib=0)
+    (verdict,) = judge_by_each("rw-register", source_of(FRACTURED), LocalEngine(1), options, ("serializable",))
+    assert verdict.valid == "unknown" and "memory limit of 0 MiB" in str(verdict.reason)
+    options = CheckOptions(time_limit_s=0)
+    history = txns("wx1 wy1", "wx2 wy2", "rx1 ry1")
+    (verdict,) = judge_by_each("rw-register", source_of(history), LocalEngine(1), options, ("serializable",))
+    assert verdict.valid == "unknown" and "time limit" in str(verdict.reason)
+
+
+@pytest.mark.spark
+def test_spark_says_the_same(spark: Any) -> None:
+    for history in (FRACTURED, RULES["unread appends of two that missed each other"][0]):
+        model = "list-append" if history is not FRACTURED else "rw-register"
+        source, names = source_of(history), ("read-committed", "snapshot-isolation", "linearizable")
+        ours = judge_by_each(model, source, LocalEngine(1), CheckOptions(), names)
+        theirs = judge_by_each(model, source, spark, CheckOptions(), names)
+        assert [msgspec.structs.replace(verdict, engine="local") for verdict in theirs] == ours
