@@ -21,7 +21,7 @@ def txns(*several: Any) -> list[Txn]:
     for number, words in enumerate(several):
         outcome = next((word for word in words.split() if word in ("info", "fail")), "ok")
         mops = tuple(mop(word) for word in words.split() if word not in ("info", "fail"))
-        complete = None if outcome == "info" else len(told) + number
+        complete = None if outcome == "info" else len(several) + number
         found.append(Txn(number, outcome, number, complete, mops))
     return found
 
