@@ -1,4 +1,4 @@
-"""`assay check --evidence`: what refutes a history, written as a graph and as a history that is refuted too."""
+"""`assay check --evidence`: a refutation as GraphML that networkx reads back, and as a history refuted too."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from abstract_executions import FORMS, LEVELS, Words, allowed
 from adversarial_histories import GARBAGE, Small, adversarial
-from test_certificate import told_of
+from test_certificate import client_side
 from weak_store import Txn, source_of
 
 from checkers.engines.local import LocalEngine
@@ -39,7 +39,7 @@ def test_each_level_in_each_form_is_decided_as_the_definition_says(model: str, s
     lists = model == "list-append"
     for seed in seeds:
         small = adversarial(seed, lists)
-        words, told = allowed(small.txns, lists, small.initial), told_of(small.txns, small.initial)
+        words, told = allowed(small.txns, lists, small.initial), client_side(small.txns, small.initial)
         found = infer_in_process(replace(source_of(small.txns), initial=small.initial), model, 0, 1)
         polygraph, alone = found.polygraph(False), found.found(0, 0)
         shown = set(alone.counts) | ({"G1a"} if "reads_of_unwritten_values" in alone.figures else set())
