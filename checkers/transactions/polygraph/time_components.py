@@ -207,7 +207,8 @@ def _induced(polygraph: Polygraph, component: Ints, members: Ints) -> TimePart:
     at = np.searchsorted(write[0], np.arange(len(known) + 1))
     read = unique_rows(read)
     told: Any = (*read, *unique_rows(follow[[0, 2, 1]]), *unique_rows(order[[0, 2, 1]]))
-    return TimePart(Polygraph(*columns, at, write[1], *told), members, known % max(1, polygraph.keys))
+    whole: Any = (*columns, at, write[1], *told)
+    return TimePart(Polygraph(*whole), members, known % max(1, polygraph.keys))
 
 
 def _sources(rows: Ints, component: Ints, number: Ints) -> tuple[Ints, ...]:
