@@ -73,10 +73,15 @@ def decide(
         found = _ordered(choice_graph(polygraph, stronger, more), budget, _FEW_ROUNDS)
         if isinstance(found, Chosen):
             return Holds(_told(polygraph, stronger, found.order, condition))
-    answer = _ordered(choice_graph(polygraph, condition, form), budget, 1 << 30)
+    graph = choice_graph(polygraph, condition, form)
+    answer = _ordered(graph, budget, 1 << 30)
     if isinstance(answer, Chosen):
         return Holds(_told(polygraph, condition, answer.order, condition))
-    return NotDecided(answer.why) if isinstance(answer, GaveUp) else answer.refuted()
+    if isinstance(answer, GaveUp):
+        return NotDecided(answer.why)
+    # A part takes as known what others show; so that the cycles say why, they are looked for in the whole if it fits.
+    whole = answer if answer.part is None else _chosen(graph, budget, 1 << 30)
+    return (whole if isinstance(whole, _NoOrder) else answer).refuted()
 
 
 def _stronger(condition: Condition, form: int) -> list[tuple[Condition, int]]:
@@ -116,7 +121,6 @@ class _NoOrder(NamedTuple):
 
 def _ordered(graph: ChoiceGraph, budget: DecisionBudget, rounds: int) -> Chosen | GaveUp | _NoOrder:
     """An order of the events; where real time counts that of each part by itself."""
-    # A single edge that closes an rw (update atomic) may not lead through readers, as the chain of moments does.
     split = split_by_time(graph) if graph.form == REALTIME and not graph.condition.one_edge else None
     if split is None:
         return _chosen(graph, budget, rounds)

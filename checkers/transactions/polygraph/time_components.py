@@ -1,9 +1,10 @@
 """Real time leaves few choices: what it ties together falls into small parts, which are decided one by one.
 
 Chain d of a key can come before chain c unless something that comes behind c's head had completed before something was
-invoked that comes before what d's place decides: `early(c) < late(d)`. Two chains of which either can come first are
-tied. In the graph of all that is known and all that is possible every cycle lies in one strong component, so each
-component is a history of its own: whoever was read from in an earlier one is its initial version.
+invoked that comes before what d's place decides: `early(c) < late(d)`. (At update atomic, where paths close nothing,
+that is no reason.) Two chains of which either can come first are tied. In the graph of all that is known and all that
+is possible every cycle lies in one strong component, so each component is a history of its own: whoever was read from
+in an earlier one is its initial version, and what others showed of its orders is known.
 """
 
 from __future__ import annotations
@@ -131,19 +132,18 @@ def split_by_time(graph: ChoiceGraph) -> Split | None:
     moments = graph.nodes - graph.columns
     label = components(digraph(size + moments, source.astype(np.int32), target.astype(np.int32)))
     component = label.max(initial=0) - label[:size].astype(np.int64)  # `components` counts against the edges
-    return Split(component, _parts(_with_order(graph, pairs), component))
+    return Split(component, _parts(_with_orders(graph, pairs), component))
 
 
-def _with_order(graph: ChoiceGraph, pairs: Ints) -> Polygraph:
-    """The polygraph with the orders of chains of which time leaves no other: who shows that may be in another part."""
-    polygraph, chains = graph.polygraph, graph.chains
-    number = pairs[:, 0] * len(chains.key) + pairs[:, 1]
-    alone = ~np.isin(number, pairs[:, 1] * len(chains.key) + pairs[:, 0])
-    first, second = pairs[alone & (chains.tail[pairs[:, 0]] != INITIAL)].T
+def _with_orders(graph: ChoiceGraph, pairs: Ints) -> Polygraph:
+    """The polygraph with the orders of chains that time shows, perhaps by transactions of other components."""
+    count, chains, polygraph = len(graph.chains.key), graph.chains, graph.polygraph
+    first, second = pairs[:, 0], pairs[:, 1]
+    sure = ~np.isin(first * count + second, second * count + first) & (chains.tail[first] != INITIAL)
     return polygraph._replace(
-        order_key=np.append(polygraph.order_key, chains.key[first]),
-        before=np.append(polygraph.before, chains.tail[first]),
-        after=np.append(polygraph.after, chains.head[second]),
+        order_key=np.append(polygraph.order_key, chains.key[first[sure]]),
+        before=np.append(polygraph.before, chains.tail[first[sure]]),
+        after=np.append(polygraph.after, chains.head[second[sure]]),
     )
 
 
@@ -203,11 +203,12 @@ def _induced(polygraph: Polygraph, component: Ints, members: Ints) -> TimePart:
     )
     write = unique_rows(write)
     order = order[:, order[2] != INITIAL]
-    columns = (polygraph.txn[members], *(column[members] for column in polygraph[1:4]))
+    columns: Any = (polygraph.txn[members], *(column[members] for column in polygraph[1:4]))
     at = np.searchsorted(write[0], np.arange(len(known) + 1))
     read = unique_rows(read)
     told: Any = (*read, *unique_rows(follow[[0, 2, 1]]), *unique_rows(order[[0, 2, 1]]))
-    return TimePart(Polygraph(*columns, at, write[1], *told), members, known % max(1, polygraph.keys))
+    whole: Any = (*columns, at, write[1], *told)
+    return TimePart(Polygraph(*whole), members, known % max(1, polygraph.keys))
 
 
 def _sources(rows: Ints, component: Ints, number: Ints) -> tuple[Ints, ...]:
