@@ -16,6 +16,32 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from assay.cli_options import (
+    COUNT_HELP,
+    LOAD_HELP,
+    SEARCH_HELP,
+    SEED_LIMIT_HELP,
+    SEEDS_HELP,
+    UNTIL_HELP,
+    ZONES_HELP,
+    Again,
+    CheckReport,
+    CompletionsAlone,
+    Consistency,
+    Debug,
+    Evidence,
+    FailedCas,
+    Flaws,
+    KeepJournal,
+    Manifest,
+    Model,
+    ModelSettings,
+    Nemeses,
+    SparkArchive,
+    SparkMaster,
+    Swarm,
+    WhatIsWhole,
+)
 from assay.telling import EXIT_WITHOUT_VERDICT, Untold, print_any_name, say_at_once
 from harness.errors import HarnessError, UnwritableError, UserError
 
@@ -25,44 +51,12 @@ if TYPE_CHECKING:
 EXIT_VALID, EXIT_INVALID, EXIT_UNKNOWN, EXIT_BAD_ARGUMENTS, EXIT_HARNESS = 0, 1, 2, 254, EXIT_WITHOUT_VERDICT
 PARSER_INTERRUPTED = 130
 
-ZONES_HELP = "Zones that the nodes stand in, in turn; 3 in containers, else those of the world."
-SEEDS_HELP = "FIRST..LAST: one run for each seed, a line each; reports for those that are not valid."
-UNTIL_HELP = "End at the first seed that is invalid: of --seeds, else from --seed upwards."
-COUNT_HELP = "So many seeds from --seed upwards, until one is invalid; else it is told how rare that is."
-SEED_LIMIT_HELP = "Seconds after which a seed that has not ended is given up, as unknown."
-SEARCH_HELP = "{} that a search takes at most; past them the answer is unknown."
-LOAD_HELP = "Seconds of load (virtual ones in the simulator); more while too little was seen of what was asked."
-
 app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     no_args_is_help=True,
     help="Torture tests for distributed databases: run, judge, explain.",
 )
-
-Flaws = Annotated[list[str] | None, typer.Option(help="Known bugs to switch on; see `assay list flaws`.")]
-Model = Annotated[
-    str | None,
-    typer.Option(help="What to check for (`assay list models`, or FILE.py:NAME); else what the input is for."),
-]
-Nemeses = Annotated[
-    list[str] | None, typer.Option(help="Faults, separated by commas, such as kill(every=5s),partition; or all.")
-]
-Swarm = Annotated[
-    bool, typer.Option("--swarm", help="Let the seed draw cluster, load, and a part of the faults with their pace.")
-]
-KeepJournal = Annotated[bool, typer.Option("--keep-journal", help="Keep the journal though the table says the same.")]
-WhatIsWhole = Annotated[
-    bool, typer.Option("--what-is-whole", help="Judge what is whole of a damaged table: unknown at best.")
-]
-Again = Annotated[bool, typer.Option("--again", help="Judge all runs of a store: the word then, the word now.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")]
-
-
-def state_debug(debug: bool) -> None:
-    """Remember that tracebacks are wanted (also by the processes that this one starts)."""
-    if debug:
-        os.environ["ASSAY_DEBUG"] = "1"
 
 
 def print_version(wanted: bool) -> None:
@@ -135,10 +129,9 @@ def run(
     debug: Debug = False,
 ) -> int:
     """Start a cluster, throw faults at it while clients work, save the history and judge it."""
-    state_debug(debug)
     with judging(not (seeds or until_invalid or test_count is not None)) as judge:
         with loading_only():
-            from assay.options import RunOptions, key_values, listed, once
+            from assay.options import RunOptions, key_values, listed
             from assay.run_command import Many, run_or_runs
         options = RunOptions(
             workload=workload,
@@ -162,8 +155,7 @@ def run(
             swarm=swarm,
             keep_journal=keep_journal,
         )
-        named = once("--seeds", "range", seeds)
-        many = Many(named, jobs, keep_valid, seed is not None, until_invalid, test_count, seed_timeout)
+        many = Many(seeds, jobs, keep_valid, seed is not None, until_invalid, test_count, seed_timeout)
         return run_or_runs(options, many, json_output, judge, _process.is_program)
 
 
@@ -173,51 +165,24 @@ def check(
     model: Model = None,
     format: Annotated[str, typer.Option(help="The files' format; auto detects it.")] = "auto",
     engine: Annotated[str, typer.Option(help="auto, local or spark.")] = "auto",
-    failed_cas: Annotated[
-        str, typer.Option(help="What a failed compare-and-set says of the state: auto, observed or absent.")
-    ] = "auto",
-    consistency: Annotated[
-        list[str] | None,
-        typer.Option(help="What must hold (`assay list consistency`); several: by commas, or repeated."),
-    ] = None,
-    alone: Annotated[
-        bool, typer.Option("--completions-alone", help="The files have no invocations: all operations are concurrent.")
-    ] = False,
-    report: Annotated[
-        Path | None,
-        typer.Option(help="Also write one HTML page on all inputs, anomalies drawn; a directory gets a check.html."),
-    ] = None,
-    evidence: Annotated[
-        Path | None,
-        typer.Option(help="Also write what refutes the inputs: FILE.graphml, a graph, or FILE.parquet, a history."),
-    ] = None,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-o",
-            help="KEY=VALUE for the model, such as linearizable-keys=true for rw-register or total=100 for bank "
-            "(`assay list models` has all); repeatable.",
-        ),
-    ] = None,
-    manifest: Annotated[
-        Path | None, typer.Option(help="Judge a table (TSV) of file, format, model, valid and compare the verdicts.")
-    ] = None,
+    failed_cas: FailedCas = "auto",
+    consistency: Consistency = None,
+    alone: CompletionsAlone = False,
+    report: CheckReport = None,
+    evidence: Evidence = None,
+    setting: ModelSettings = None,
+    manifest: Manifest = None,
     what_is_whole: WhatIsWhole = False,
     again: Again = False,
-    spark_master: Annotated[
-        str | None, typer.Option(help="Where Spark judges: local[*], spark://HOST:PORT, yarn, k8s://URL.")
-    ] = None,
+    spark_master: SparkMaster = None,
     spark_conf: Annotated[list[str] | None, typer.Option(help="spark.NAME=VALUE for Spark; repeatable.")] = None,
-    spark_archive: Annotated[
-        Path | None, typer.Option(help="What executors run, made by `assay pack`; else what they have.")
-    ] = None,
+    spark_archive: SparkArchive = None,
     time_limit: Annotated[float, typer.Option(min=0, help=SEARCH_HELP.format("Seconds"))] = 60.0,
     memory_limit: Annotated[int, typer.Option(min=1, help=SEARCH_HELP.format("MiB"))] = 1024,
     json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object for each input.")] = False,
     debug: Debug = False,
 ) -> int:
     """Judge saved runs and histories."""
-    state_debug(debug)
     leave_pandas_out()
     from assay import check_command as command
     from assay.evidence import require_evidence
@@ -253,7 +218,6 @@ def export(
     debug: Debug = False,
 ) -> int:
     """Write a saved run's or another history as Jepsen EDN, for Jepsen's own tools."""
-    state_debug(debug)
     from assay.history_commands import export_history
 
     for line in export_history(path, to, format, overwrite, part_rows):
@@ -270,7 +234,6 @@ def import_(
     debug: Debug = False,
 ) -> None:
     """Copy a history into assay's own form, in parts that a Spark cluster can read."""
-    state_debug(debug)
     from assay.history_commands import import_history
 
     for line in import_history(path, to, format, part_rows):
@@ -295,7 +258,6 @@ def generate(
     debug: Debug = False,
 ) -> int:
     """Make a history of any length: valid by construction, or with anomalies of one name in it."""
-    state_debug(debug)
     leave_pandas_out()
     from assay.history_commands import Target, generate_history, with_anomaly
     from checkers.made.generate import MadeHistory
@@ -313,7 +275,6 @@ def pack(
     debug: Debug = False,
 ) -> int:
     """Make the archive from which Spark's executors judge; see `assay check --spark-archive`."""
-    state_debug(debug)
     from assay.pack_command import pack_command
 
     typer.echo(pack_command(to, overwrite))
@@ -327,7 +288,6 @@ def list_names(
     debug: Debug = False,
 ) -> int:
     """List what can be named on the command line."""
-    state_debug(debug)
     from assay.list_command import print_list
 
     print_list(what, verbose)
@@ -341,7 +301,6 @@ def report(
     debug: Debug = False,
 ) -> int:
     """Build the report of a saved run again; 2 if its files are not those of one whole run."""
-    state_debug(debug)
     from assay.judging import rebuild_report
 
     path, unfit = rebuild_report(run_directory, to)
@@ -367,7 +326,6 @@ def cluster_up(
     debug: Debug = False,
 ) -> int:
     """Keep a cluster in containers running until ctrl-c, which removes everything."""
-    state_debug(debug)
     from assay.cluster_command import keep_up
     from assay.options import RunOptions, listed, validate
 
@@ -379,7 +337,6 @@ def cluster_up(
 @cluster_app.command(name="status")
 def cluster_status(store: Store = Path("store"), json_output: Json = False, debug: Debug = False) -> int:
     """Masters, tablet servers and tables of the cluster that is up."""
-    state_debug(debug)
     from assay.cluster_command import show_status
 
     return show_status(store, json_output)
@@ -395,7 +352,6 @@ def cluster_check(
     debug: Debug = False,
 ) -> int:
     """Say what is wrong with the cluster that is up, or was at the end of a run; 1 if anything is."""
-    state_debug(debug)
     from assay.cluster_command import check_cluster
 
     return check_cluster(run_directory, store, json_output)
@@ -409,7 +365,6 @@ def cluster_call(
     debug: Debug = False,
 ) -> int:
     """Make one call of the metadata plane on the cluster that is up, and print its answer as JSON."""
-    state_debug(debug)
     from assay.cluster_command import call_cluster
 
     return call_cluster(store, name, arguments or [])
@@ -423,7 +378,6 @@ def cluster_repair(
     debug: Debug = False,
 ) -> int:
     """Compare all replicas of a table by Merkle trees and stream what differs; ctrl-c stops it."""
-    state_debug(debug)
     from assay.cluster_command import repair_cluster
 
     return repair_cluster(store, table, timeout)
@@ -437,7 +391,6 @@ def doctor(
     debug: Debug = False,
 ) -> int:
     """Say what this machine can do, with a sentence for each lack."""
-    state_debug(debug)
     from assay.doctor_command import print_doctor
 
     return print_doctor(clean=clean, build=build, store=store)

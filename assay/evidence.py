@@ -24,7 +24,7 @@ MODELS: Final = ("list-append", "rw-register")
 """The models of whose anomalies the transactions are a history of their own."""
 
 
-class Asked(Protocol):
+class EvidenceRequest(Protocol):
     """How the input was judged."""
 
     @property
@@ -49,7 +49,9 @@ def require_evidence(path: Path | None, inputs: int, manifest: bool, model: str 
         raise UserError(f"Evidence that is a history is of one input, and goes with {' and '.join(MODELS)}.")
 
 
-def write_evidence(path: Path, inputs: Sequence[Place | str], judged: Sequence[Mapping[str, Any]], asked: Asked) -> str:
+def write_evidence(
+    path: Path, inputs: Sequence[Place | str], judged: Sequence[Mapping[str, Any]], asked: EvidenceRequest
+) -> str:
     """Write what was found and say in a line what was written, or that there was nothing to write.
 
     Raises UnwritableError if the file can't be written.
@@ -68,7 +70,7 @@ def write_evidence(path: Path, inputs: Sequence[Place | str], judged: Sequence[M
     return f"evidence: {path}, {part.rows} operations"
 
 
-def _refuted_part(place: Place, found: Mapping[str, Any], asked: Asked) -> Source | None:
+def _refuted_part(place: Place, found: Mapping[str, Any], asked: EvidenceRequest) -> Source | None:
     """The transactions of the first anomaly that refute the history by themselves."""
     from checkers.transactions.core_history import core_of  # the code of a model is loaded once it judges
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from assay.options import RunOptions, validate, within
+from assay.options import RunOptions, once, validate, within
 from assay.processes import loading
 from assay.progress import RunProgress
 from assay.telling import Teller, anomaly_sentences, skipped_words
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Many:
-    """What was said of running many seeds; `seeds` None: none were named. `one_seed` says that a first one was."""
+    """What was said of running many seeds; `seeds` are the ranges that were named, at most one. `one_seed` says that a
+    first one was."""
 
-    seeds: str | None
+    seeds: Sequence[str] | None
     jobs: int
     keep_valid: bool
     one_seed: bool
@@ -61,19 +62,20 @@ def _plan_of(options: RunOptions, many: Many) -> SeedPlan:
     from assay.runner import Keep
     from assay.seeds import SeedPlan, parse_seeds, seeds_from
 
-    if many.seeds is not None and many.one_seed:
+    named = once("--seeds", "range", many.seeds)
+    if named is not None and many.one_seed:
         raise UserError("--seed and --seeds exclude each other.")
-    if many.seeds is not None and many.test_count is not None:
+    if named is not None and many.test_count is not None:
         raise UserError("--test-count and --seeds exclude each other: name the first seed with --seed.")
     if many.seed_timeout is not None:
         within("--seed-timeout", many.seed_timeout, 1, 7 * 24 * 3600)
     return SeedPlan(
-        seeds_from(options.seed, many.test_count) if many.seeds is None else parse_seeds(many.seeds),
+        seeds_from(options.seed, many.test_count) if named is None else parse_seeds(named),
         many.jobs,
         Keep.ALL if many.keep_valid else Keep.FINDINGS,
         many.seed_timeout,
         until_invalid=many.until_invalid or many.test_count is not None,
-        endless=many.seeds is None and many.test_count is None,
+        endless=named is None and many.test_count is None,
     )
 
 

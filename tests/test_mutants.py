@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from assay.options import RunOptions
-from assay.seeds import SeedResult
+from assay.runner import RunResult
 from cluster.raft import membership
 from tests.support import mutants, mutation
 from tests.support.mutants import Twin, fate_of, fitting, in_children
@@ -65,11 +65,11 @@ FATES = {
 
 @pytest.mark.parametrize("fate", FATES)
 def test_a_run_says_by_what_a_mutant_was_found_or_where_it_was_lost(fate: str) -> None:
-    assert fate_of(SeedResult(RunOptions("register"), **FATES[fate]), TWIN) == fate  # type: ignore[arg-type]
+    assert fate_of(RunResult(RunOptions("register"), **FATES[fate]), TWIN) == fate  # type: ignore[arg-type]
 
 
 def test_a_child_that_died_and_one_that_spins_are_no_success() -> None:
-    stuck = SeedResult(RunOptions("register"), "unknown", ("SimulationStuck: the limit of 9 steps",), why="harness")
+    stuck = RunResult(RunOptions("register"), "unknown", ("SimulationStuck: the limit of 9 steps",), why="harness")
     assert fate_of(None, TWIN) == fate_of(stuck, TWIN) == "exception or spin"
     assert [answer for _, answer in in_children([partial(_killed)], 1)] == [None]
 

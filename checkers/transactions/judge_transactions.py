@@ -112,7 +112,7 @@ def judge_by_each(
 
 
 def _within(consistency: str, most: int) -> str:
-    """The strongest of a model's forms that needs at most so many orders besides dependencies; itself if none does."""
+    """The strongest of a model's forms that needs at most `most` orders besides dependencies; itself if none does."""
     weaker = consistency.replace("strong-", "strong-session-", 1)
     return weaker if orders_of(consistency) > most and weaker in MODELS else consistency
 

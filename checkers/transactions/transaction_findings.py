@@ -232,7 +232,7 @@ def infer_in_process(source: Source, model: str, sources: int, explain: int, thr
 def infer_from(
     batches: Iterable[tuple[Txns, Mops]], source: Source, model: str, sources: int, explain: int
 ) -> InProcess:
-    """The same of batches that were read, in order of invocation."""
+    """Infer from batches that were read, in order of invocation, what the accesses say."""
     about = TXN_MODELS[model]
     reader = about.reader(max(1, explain))
     txns = take_all(reader, batches)

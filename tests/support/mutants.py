@@ -27,7 +27,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from assay.options import RunOptions
-from assay.seeds import Keep, SeedResult, run_seed
+from assay.runner import Keep, RunResult, run_seed
 from cluster.invariants.watch import NO_PANIC
 from harness.ports.sim import loop as loops
 from tests.support.mutation import AREAS, PLANTED, ROOT, Site, all_sites, plant, sample
@@ -159,7 +159,7 @@ def make_twin(workload: str, options: dict[str, str], seed: int) -> Twin:
     return Twin(workload, options, seed, result.overall, result.trace, steps, result.cpu_s, lines)
 
 
-def run_mutant(site: Site, twin: Twin) -> SeedResult:
+def run_mutant(site: Site, twin: Twin) -> RunResult:
     """The run of the twin with the mutant in it."""
     plant(site)
     _limited(SLACK * twin.cpu_s + 5, SLACK * twin.steps + 100_000)
@@ -170,7 +170,7 @@ def run_mutant(site: Site, twin: Twin) -> SeedResult:
 # ---- judging them ----
 
 
-def fate_of(result: SeedResult | None, twin: Twin) -> str:
+def fate_of(result: RunResult | None, twin: Twin) -> str:
     """What a run of a mutant showed: one of `FOUND`, else of `LOST`."""
     if result is None or any("SimulationStuck" in reason for reason in result.reasons):
         return "exception or spin"

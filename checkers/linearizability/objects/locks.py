@@ -4,7 +4,7 @@ The owner is the session, or else the process: one that crashed is another one a
 held. A fencing token is the value of an acquire's answer, and higher than all that were given out before (Kleppmann,
 "How to do distributed locking", 2016); an acquire whose token is not known took some token in between. A semaphore's
 operations are of as many permits as their value says, of one by default; whoever gives permits back need not have
-taken them, as in `java.util.concurrent.Semaphore`.
+taken them, as with Java's `Semaphore`.
 """
 
 from __future__ import annotations

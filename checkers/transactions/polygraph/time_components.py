@@ -166,7 +166,7 @@ def _transactions(graph: ChoiceGraph, events: Ints) -> Ints:
 
 
 def _parts(polygraph: Polygraph, component: Ints) -> tuple[TimePart, ...]:
-    """The transactions of components of several, in order of components, cut into parts of at most so many."""
+    """The transactions of components of several, in order of components, cut into parts of a bounded size."""
     count = np.bincount(component)
     members = np.flatnonzero(count[component] > 1)
     order = members[np.argsort(component[members], kind="stable")]
