@@ -234,10 +234,13 @@ class FaultNemesis:
         early, late = (plan.roles, ()) if plan.ends_roles else ((), plan.roles)
         held = await self._roles(early, self._clock.monotonic_ns())
         await self._injectors.carry_out(number, plan.action)
-        report["idle"] = number not in self._injectors.instances()
+        if number not in self._injectors.instances():
+            report["idle"] = True
+            return Observation(False, evidence={"reason": "nothing was done: others hold the nodes"})
+        report["idle"] = False
         asking = asyncio.create_task(self._roles(late, self._clock.monotonic_ns()))
         try:
-            seen = await self._observer.until(lambda: self._in_effect(number), self._patience.observe_s)
+            seen = await self._observer.until(lambda: self._injectors.look(number), self._patience.observe_s)
             self._watch.begin(number, seen.at_ns)
         finally:  # a node that was hit may not answer: nobody waits for it to look at the fault
             report |= {"roles": roles} if (roles := [*held, *await asking]) else {}
@@ -261,11 +264,6 @@ class FaultNemesis:
         after = await self._observer.view(skip=self._injectors.claims.mute())
         known = self._database.leaderships.all() if isinstance(self._database, Led) else ()
         return [{**asdict(held), "held": held_when_hit(held, after, known, hit_ns)} for held in roles]
-
-    async def _in_effect(self, number: int) -> Sight:
-        if number not in self._injectors.instances():
-            return Sight(False, {"reason": "nothing was done: others hold the nodes"})
-        return await self._injectors.look(number)
 
     async def _step(self, number: int, report: dict[str, Any]) -> Observation:
         stage = self._instances[number].stage if number in self._instances else None

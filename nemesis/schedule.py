@@ -8,6 +8,7 @@ take every kind once, quickly; later ones are drawn by chance.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -261,7 +262,16 @@ class Steps(msgspec.Struct, frozen=True):
         finished = bool(told.get("finished", False))
         until_ns = event.time if self.until_ns is not None and finished else self.until_ns
         core = self.core or finished or (told.get("core") is True and told.get("observed") is True)
-        return replace(self, since_ns=event.time, until_ns=until_ns, core=core)
+        return replace(self, items=_without_hold(self.items, told), since_ns=event.time, until_ns=until_ns, core=core)
+
+
+def _without_hold(items: tuple[Timed, ...], told: Mapping[str, Any]) -> tuple[Timed, ...]:
+    """The steps after one that was told of: an instance that did nothing ends at once, if its end comes next."""
+    if told.get("idle") is not True or not items:
+        return items
+    value = items[0].op.value
+    ends = isinstance(value, dict) and value.get("step") == "end" and value.get("instance") == told.get("instance")
+    return (replace(items[0], wait_s=0.0), *items[1:]) if ends else items
 
 
 class Schedule(msgspec.Struct, frozen=True):

@@ -348,6 +348,7 @@ async def test_process_faults_never_meet_on_a_node() -> None:
         stand = Stand()
         killed = await stand.begin("kill", "random", 0, seed)
         paused = await stand.begin("pause", "one", 1, seed)
+        assert paused["observed"] or paused["idle"]
         assert not set(killed["targets"]) & set(paused.get("targets", []))
         await stand.end("kill", 0)
         await stand.end("pause", 1)

@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from harness.errors import UserError
 from harness.generators import time_limit
-from harness.generators.core import Context, Generator, Pending
+from harness.generators.core import Context, Generator, Pending, invoke
 from harness.generators.simulate import simulate
-from harness.history.ops import Op, OpType
+from harness.history.ops import NEMESIS_PROCESS, Op, OpType
 from nemesis.packages import MISSING, NemesisOptions, package
 from nemesis.registry import NEMESES, SCRIPTS
-from nemesis.schedule import Schedule, Steps, Timed, plan_cycle
+from nemesis.schedule import Schedule, Steps, Timed, end_op, plan_cycle
 
 SECOND_NS = 1_000_000_000
 OFFERED = sorted(name for name, info in NEMESES.items() if info.needs.isdisjoint(MISSING))
@@ -223,6 +223,15 @@ def test_scripts_take_steps_until_their_episode_is_over() -> None:
     assert episode[0] == "begin"
     assert episode[1:-1] == ["step"] * (len(episode) - 2)
     assert len(episode) > 5
+
+
+@pytest.mark.parametrize(("idle", "waits"), [(True, 0.0), (False, 3.0)])
+def test_a_fault_that_found_no_victim_holds_nobody_up(idle: bool, waits: float) -> None:
+    own, other = end_op("kill", 0), end_op("pause", 1)
+    begun = invoke("kill", value={"instance": 0, "step": "begin", "idle": idle}).complete("info")
+    begun = replace(begun, process=NEMESIS_PROCESS)
+    assert Steps((Timed(3.0, own),)).after(begun).items[0].wait_s == waits
+    assert Steps((Timed(3.0, other), Timed(3.0, own))).after(begun).items[0].wait_s == 3.0, "another one lasts"
 
 
 def test_a_finished_script_takes_no_further_step() -> None:
