@@ -58,11 +58,7 @@ RULES = {
     "the initial version precedes every writer": (txns("wx1 wy1", "rx1 ry."), "read-committed", "read-atomic"),
     "who reads and writes follows what it read": (txns("rx. wx1", "rx. wx2"), "prefix", "update-atomic"),
     "one edge of D, not a path": (txns("wx1 wy1", "ry1 wz1", "rz1 rx."), "update-atomic", "causal-cerone"),
-    "at prefix somebody may come between": (
-        txns("rx. wx1", "wx2 wy1", "rx2 ry1"),
-        "prefix",
-        "update-atomic",
-    ),
+    "at prefix somebody may come between": (txns("rx. wx1", "wx2 wz1", "rz1 rx1"), "prefix", "update-atomic"),
     "a long fork of blind writes": (txns("wx1", "wy1", "rx1 ry.", "rx. ry1"), "consistent-view", "prefix"),
     "unknown, unseen: dropped": (txns("info wx1 wy1", "rx. ry."), "serializable", None),
     "unknown, seen: took place whole": (txns("info wx1 wy1", "rx1 ry."), "read-committed", "read-atomic"),
