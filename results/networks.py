@@ -15,6 +15,8 @@ from results.words import op_name, operation
 Judged: TypeAlias = Mapping[str, Any]
 """A verdict as `assay check --json` prints it; see `Anomaly`."""
 
+Graph: TypeAlias = "nx.MultiDiGraph[str]"
+
 _NO_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that no XML file may have."""
 
@@ -38,12 +40,12 @@ def spread(steps: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, float]]
     return {node: (1.25 * float(x), 0.8 * float(y)) for node, (x, y) in found.items()}
 
 
-def graph_of(inputs: Iterable[Sequence[Judged]]) -> nx.MultiDiGraph:
+def graph_of(inputs: Iterable[Sequence[Judged]]) -> Graph:
     """The operations that anomalies name, and an edge for each step of their cycles, with its `kind` and `why`.
 
     `inputs` are the verdicts on each history; an operation of one is one node, however many anomalies name it.
     """
-    graph = nx.MultiDiGraph()
+    graph: Graph = nx.MultiDiGraph()
     for number, verdicts in enumerate(inputs):
         found = [pair for verdict in verdicts for pair in verdict.get("anomalies", {}).items()]
         for name, place, anomaly in ((name, *each) for name, several in found for each in enumerate(several)):
@@ -51,7 +53,7 @@ def graph_of(inputs: Iterable[Sequence[Judged]]) -> nx.MultiDiGraph:
     return graph
 
 
-def _add(graph: nx.MultiDiGraph, number: int, about: dict[str, Any], anomaly: Mapping[str, Any]) -> None:
+def _add(graph: Graph, number: int, about: dict[str, Any], anomaly: Mapping[str, Any]) -> None:
     for op in anomaly.get("ops", ()):
         told = {name: op[name] for name in _TOLD if op.get(name) is not None}
         graph.add_node(_node(number, op.get("op")), label=op_name(op.get("op")), operation=_text(operation(op)), **told)
@@ -61,7 +63,7 @@ def _add(graph: nx.MultiDiGraph, number: int, about: dict[str, Any], anomaly: Ma
             if node not in graph:
                 graph.add_node(node, label=op_name(step.get(end)))
         told = {name: _text(str(step[name])) for name in ("kind", "why", "key") if step.get(name) is not None}
-        graph.add_edge(*ends, step=order, **about, **told)
+        graph.add_edge(ends[0], ends[1], step=order, **about, **told)
 
 
 def _node(number: int, op: object) -> str:
@@ -72,7 +74,7 @@ def _text(words: str) -> str:
     return _NO_XML.sub("\ufffd", words)
 
 
-def write_graphml(path: Path, inputs: Iterable[Sequence[Judged]]) -> nx.MultiDiGraph:
+def write_graphml(path: Path, inputs: Iterable[Sequence[Judged]]) -> Graph:
     """Write what was found in histories as GraphML and return it; see `graph_of`.
 
     Raises UnwritableError if the file can't be written.

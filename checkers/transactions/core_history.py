@@ -25,8 +25,8 @@ def core_of(source: Source, model: str, ops: Iterable[int], refuted: Callable[[S
     """The history of the operations with some invocation indices, by which `refuted` holds; None if there is none.
 
     What they read of others is left out. That makes no history worse: whatever explains the whole one explains this
-    part of it. Where nothing is wrong with the part, those that wrote what it read, and those that show how the
-    writes follow each other, are added, until something is.
+    part of it. Where nothing is wrong with the part, those that wrote what it read are added, and those that show how
+    the writes follow each other, then those that read what it wrote, until something is.
     """
     kept = frozenset(ops)
     while kept:
@@ -36,6 +36,8 @@ def core_of(source: Source, model: str, ops: Iterable[int], refuted: Callable[[S
         if refuted(part):
             return part
         more = kept | set(writers.values()) | _longest(source, model, {pair[0] for pair in writers})
+        if more == kept:
+            more = kept | _readers(source, model, {pair for row in rows.values() for pair in _wrote(row)})
         if more == kept:
             return None
         kept = more
@@ -57,6 +59,10 @@ def _read(row: Row) -> Iterator[Written]:
         if mop["f"] == "r":
             found = mop["values"] if mop["values"] is not None else [mop["value"]]
             yield from ((_address(mop), value) for value in found if value is not None)
+
+
+def _wrote(row: Row) -> Iterator[Written]:
+    return ((_address(mop), mop["value"]) for mop in row["mops"] if mop["f"] != "r")
 
 
 def _among(row: Row, writers: Mapping[Written, int], kept: frozenset[int]) -> Row:
@@ -88,6 +94,20 @@ def _writers(source: Source, model: str, read: set[Written]) -> dict[Written, in
             if pair in read and (pair not in found or told < found[pair]):
                 found[pair] = told
     return {pair: invoke for pair, (_, invoke) in found.items()}
+
+
+def _readers(source: Source, model: str, written: set[Written]) -> set[int]:
+    """The invocation indices of those that read a value, or a list that ends with it."""
+    values, dialect = np.array(sorted({value for _, value in written}), np.int64), TXN_MODELS[model].dialect
+    found = set()
+    for txns, mops in read_all(source, dialect):
+        last = np.where(mops.listed & (mops.stop > mops.start), np.append(mops.values, 0)[mops.stop - 1], mops.value)
+        places = np.flatnonzero((mops.f == dialect.codes["r"]) & np.isin(last, values))
+        rows = np.searchsorted(mops.offsets, places, side="right") - 1
+        for place, row in zip(places.tolist(), rows.tolist(), strict=True):
+            if (tuple(int(part[place]) for part in mops.address), int(last[place])) in written:
+                found.add(int(txns.invoke[row]))
+    return found
 
 
 def _longest(source: Source, model: str, addresses: set[tuple[int, ...]]) -> set[int]:

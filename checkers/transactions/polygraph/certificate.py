@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 from checkers.columns.codes import FAIL, NEVER, OK
 
 
-class Told(NamedTuple):
+class ClientTransaction(NamedTuple):
     """A transaction as its client tells it; `complete` is NEVER where the outcome is unknown.
 
     Micro-operations are (whether it reads, key, value); a list that was read is a tuple, an unset register None.
@@ -72,7 +72,9 @@ TERMS: Final[Mapping[str, Terms]] = {
 }
 
 
-def first_fault(history: Sequence[Told], lists: bool, level: str, form: int, order: Sequence[int]) -> Fault | None:
+def first_fault(
+    history: Sequence[ClientTransaction], lists: bool, level: str, form: int, order: Sequence[int]
+) -> Fault | None:
     """Where an order fails to explain a history at a level of TERMS, None if it explains it.
 
     `form` is 0, or 1 if the sessions' order is asked for, 2 if real time is; a session is a process.
@@ -87,7 +89,7 @@ def first_fault(history: Sequence[Told], lists: bool, level: str, form: int, ord
     return None
 
 
-def _miscounted(history: Sequence[Told], order: Sequence[int], times: int) -> Fault | None:
+def _miscounted(history: Sequence[ClientTransaction], order: Sequence[int], times: int) -> Fault | None:
     count = [0] * len(history)
     for txn in order:
         if not 0 <= txn < len(history):
@@ -136,7 +138,9 @@ class _Key:
 class _Store:
     """What was committed so far; see `first_fault`."""
 
-    def __init__(self, history: Sequence[Told], lists: bool, terms: Terms, form: int, order: Sequence[int]) -> None:
+    def __init__(
+        self, history: Sequence[ClientTransaction], lists: bool, terms: Terms, form: int, order: Sequence[int]
+    ) -> None:
         self.history, self.lists, self.terms, self.form = history, lists, terms, form
         self.keys: dict[Hashable, _Key] = defaultdict(lambda: _Key(lists))
         self.found: dict[int, dict[Hashable, int]] = {}  # by transaction under way the latest versions as it began
@@ -154,7 +158,7 @@ class _Store:
                 return why
         return None if self.terms.split and not began else self._commit(step, txn, told)
 
-    def _begin(self, step: int, txn: int, told: Told) -> str | None:
+    def _begin(self, step: int, txn: int, told: ClientTransaction) -> str | None:
         writes = {key for reads, key, _ in told.mops if not reads}
         self.found[txn] = {key: self._latest(key) for key in writes}
         reads: list[tuple[_Read, int]] = []
@@ -211,7 +215,7 @@ class _Store:
             direct &= ~(self.views[last] | 1 << last)
         return view
 
-    def _commit(self, step: int, txn: int, told: Told) -> str | None:
+    def _commit(self, step: int, txn: int, told: ClientTransaction) -> str | None:
         session = told.process if self.form == 1 else -1
         if self.form and told.complete != NEVER and told.complete < self.begun.get(session, -1):
             return "one that was invoked after its completion began before"
@@ -229,7 +233,7 @@ class _Store:
         return len(self.keys[key].steps) - 1
 
 
-def _reads(told: Told, lists: bool) -> Iterator[_Read | None]:
+def _reads(told: ClientTransaction, lists: bool) -> Iterator[_Read | None]:
     """What the reads of a transaction say of others' writes; None for one that misses the transaction's own. Those of
     one whose outcome is unknown say nothing."""
     own: dict[Hashable, list[Any]] = defaultdict(list)
@@ -247,7 +251,7 @@ def _reads(told: Told, lists: bool) -> Iterator[_Read | None]:
             yield _Read(key, value[: -len(own[key])], True)
 
 
-def _ordered_before(history: Sequence[Told], form: int, order: Sequence[int]) -> dict[int, int]:
+def _ordered_before(history: Sequence[ClientTransaction], form: int, order: Sequence[int]) -> dict[int, int]:
     """By transaction the steps of those that its form puts before it, as bits."""
     steps = {txn: step for step, txn in enumerate(order)}
     ends = sorted(

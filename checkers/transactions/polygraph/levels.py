@@ -48,9 +48,10 @@ def is_open(consistency: str, lists: bool, open_keys: int, shown: tuple[str, ...
     reads of a register differ depends on several versions, of which they see the first.
     """
     condition = CONDITIONS[consistency][0] if consistency in CONDITIONS else None
+    several = not lists and "internal" in shown
     if condition in (WRITES, READS):
-        return not lists and "internal" in shown
-    return open_keys > 0 or not (condition in (SNAPSHOT, SERIAL) or consistency == "consistent-view")
+        return several
+    return open_keys > 0 or several or not (condition in (SNAPSHOT, SERIAL) or consistency == "consistent-view")
 
 
 def answered(polygraph: Polygraph, question: LevelQuestion) -> LevelAnswer:

@@ -11,16 +11,16 @@ from adversarial_histories import adversarial
 from weak_store import Txn
 
 from checkers.columns.codes import FAIL, INFO, NEVER, OK
-from checkers.transactions.polygraph.certificate import TERMS, Told, first_fault
+from checkers.transactions.polygraph.certificate import TERMS, ClientTransaction, first_fault
 from tests.support.few_seeds import ranges_of
 
 OUTCOMES = {"ok": OK, "info": INFO, "fail": FAIL}
 
 
-def told_of(history: list[Txn], initial: int | None = None) -> list[Told]:
+def client_side(history: list[Txn], initial: int | None = None) -> list[ClientTransaction]:
     """The history as a replay has it."""
     return [
-        Told(
+        ClientTransaction(
             txn.process,
             txn.invoke,
             NEVER if txn.complete is None else txn.complete,
@@ -47,7 +47,7 @@ def test_some_order_replays_exactly_where_a_level_allows_a_history(lists: bool, 
         small = adversarial(seed, lists)
         if len(small.txns) > 3:
             continue
-        words, told = allowed(small.txns, lists, small.initial), told_of(small.txns, small.initial)
+        words, told = allowed(small.txns, lists, small.initial), client_side(small.txns, small.initial)
         for level in LEVELS:
             orders = list(orders_of(small.txns, TERMS[level].split))
             for form, name in enumerate(FORMS):

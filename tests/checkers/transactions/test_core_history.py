@@ -36,6 +36,14 @@ FORK: list[Mops] = [
     (("append", 0, 3),),
 ]
 
+SEEN_THROUGH: list[Mops] = [
+    (("w", 0, 1),),
+    (("r", 0, 1), ("w", 1, 1)),
+    (("r", 1, 1), ("w", 2, 1)),
+    (("r", 2, 1), ("r", 0, None)),
+]
+"""The last one saw the first through two others, and yet not what it wrote."""
+
 
 def among_others(mops: list[Mops], lists: bool) -> list[Txn]:
     """All at a time, after a hundred others that write one key each, of which some of these read."""
@@ -51,6 +59,7 @@ def among_others(mops: list[Mops], lists: bool) -> list[Txn]:
         ("rw-register", "serializable", SKEW),
         ("list-append", "snapshot-isolation", APPENDS),
         ("list-append", "prefix", FORK),
+        ("rw-register", "causal-cerone", SEEN_THROUGH),
     ],
 )
 def test_the_transactions_of_an_anomaly_are_refuted_by_themselves(model: str, level: str, mops: list[Mops]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from abstract_executions import FORMS, LEVELS, Words, allowed
 from adversarial_histories import GARBAGE, Small, adversarial
-from test_certificate import told_of
+from test_certificate import client_side
 from weak_store import Txn, source_of
 
 from checkers.engines.local import LocalEngine
@@ -39,7 +39,7 @@ def test_each_level_in_each_form_is_decided_as_the_definition_says(model: str, s
     lists = model == "list-append"
     for seed in seeds:
         small = adversarial(seed, lists)
-        words, told = allowed(small.txns, lists, small.initial), told_of(small.txns, small.initial)
+        words, told = allowed(small.txns, lists, small.initial), client_side(small.txns, small.initial)
         found = infer_in_process(replace(source_of(small.txns), initial=small.initial), model, 0, 1)
         polygraph, alone = found.polygraph(False), found.found(0, 0)
         shown = set(alone.counts) | ({"G1a"} if "reads_of_unwritten_values" in alone.figures else set())
@@ -86,6 +86,16 @@ def test_verdicts_by_name_are_those_of_the_definition(model: str, seeds: range) 
             nothing = verdict.valid == "unknown" and "nothing to judge" in str(verdict.reason)
             if words[key] is not None and not shows_garbage(small) and not (nothing and words[key]):
                 assert verdict.valid == words[key], (seed, name, verdict.valid, verdict.counts, verdict.reason, small)
+
+
+def test_two_reads_that_differ_depend_on_two_versions() -> None:
+    txns = [
+        Txn(0, "ok", 0, 1, (("w", 0, 1), ("w", 1, 2))),
+        Txn(0, "ok", 2, 3, (("r", 0, None), ("r", 1, None), ("r", 0, 1))),
+    ]
+    levels = ["read-committed", "consistent-view", "repeatable-read"]
+    verdicts = judge_by_each("rw-register", source_of(txns), LocalEngine(), CheckOptions(), levels)
+    assert [verdict.valid for verdict in verdicts] == [True, False, False]
 
 
 def shows_garbage(small: Small) -> bool:

@@ -15,13 +15,13 @@ from checkers.transactions.lattice import MODELS, implied_models
 from checkers.verdict import Verdict
 
 
-def txns(*told: Any) -> list[Txn]:
+def txns(*several: Any) -> list[Txn]:
     """Transactions that all overlap: each as words, `wx1 rx1 ax1 rx12 rx.`, behind `info` or `fail` if it did so."""
     found = []
-    for number, words in enumerate(told):
+    for number, words in enumerate(several):
         outcome = next((word for word in words.split() if word in ("info", "fail")), "ok")
         mops = tuple(mop(word) for word in words.split() if word not in ("info", "fail"))
-        complete = None if outcome == "info" else len(told) + number
+        complete = None if outcome == "info" else len(several) + number
         found.append(Txn(number, outcome, number, complete, mops))
     return found
 
