@@ -50,7 +50,7 @@ def is_open(consistency: str, lists: bool, open_keys: int, shown: tuple[str, ...
     condition = CONDITIONS[consistency][0] if consistency in CONDITIONS else None
     several = not lists and "internal" in shown
     if condition in (WRITES, READS):
-        return several
+        return several or (lists and open_keys > 0)
     return open_keys > 0 or several or not (condition in (SNAPSHOT, SERIAL) or consistency == "consistent-view")
 
 

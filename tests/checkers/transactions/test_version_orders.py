@@ -63,6 +63,8 @@ RULES = {
     "unknown, unseen: dropped": (txns("info wx1 wy1", "rx. ry."), "serializable", None),
     "unknown, seen: took place whole": (txns("info wx1 wy1", "rx1 ry."), "read-committed", "read-atomic"),
     "unknown: its reads say nothing": (txns("info rx. wx1 ry5", "rx1"), "serializable", None),
+    "a transaction's appends stand together": (txns("ax1 ax2", "lx2"), "read-uncommitted", "read-committed"),
+    "a transaction's appends keep their order": (txns("ax1 ax2", "ax3", "lx213"), "read-uncommitted", "read-committed"),
     "only the last write of a key shows": (txns("wx1 wx2 wy1", "rx2 ry1"), "serializable", None),
 }
 """Rule → a history, a level that it reaches, and one that it does not."""
