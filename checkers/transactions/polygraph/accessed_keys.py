@@ -85,8 +85,8 @@ def list_accesses_of(accesses: Accesses, store: Store) -> Accessed:
     writes = unique_rows(np.stack((append_key, append_txn)))
     at = np.full(len(append_key), -1)
     at[found[found >= 0]] = place[inside][found >= 0]
-    orders = np.concatenate((unread[:, unread[1] != unread[2]], _torn(append_key, append_txn, at)), axis=1)
-    return Accessed(len(shown), writes, reads, follows, orders)
+    known = np.concatenate((unread[:, unread[1] != unread[2]], _torn(append_key, append_txn, at)), axis=1)
+    return Accessed(len(shown), writes, reads, follows, known)
 
 
 def _torn(key: Ints, txn: Ints, at: Ints) -> Ints:

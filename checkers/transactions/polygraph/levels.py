@@ -21,7 +21,7 @@ _NO_CONDITION: Final = (
 
 class LevelQuestion(NamedTuple):
     """Picklable: whether a consistency model holds. `shown` are the anomalies that were found; `stated` says whether
-    what settings state of version orders counts; the answer takes at most so many seconds and bytes."""
+    what settings state of version orders counts; `seconds` and `memory` (bytes) bound the answer."""
 
     consistency: str
     shown: tuple[str, ...]

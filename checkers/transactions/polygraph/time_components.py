@@ -166,7 +166,7 @@ def _transactions(graph: ChoiceGraph, events: Ints) -> Ints:
 
 
 def _parts(polygraph: Polygraph, component: Ints) -> tuple[TimePart, ...]:
-    """The transactions of components of several, in order of components, cut into parts of at most so many."""
+    """The transactions of components of several, in order of components, in parts of _PART if no component has more."""
     count = np.bincount(component)
     torn = polygraph.before[polygraph.before == polygraph.after]
     members = np.flatnonzero((count[component] > 1) | np.isin(np.arange(polygraph.size), torn))

@@ -34,7 +34,7 @@ def mop(word: str) -> tuple[str, int, Any]:
 
 
 def in_sessions(history: list[Txn], *sessions: int) -> list[Txn]:
-    """The same, one after the other, in these sessions: none is over before another begins but in its own session."""
+    """A history whose transactions begin one by one in these sessions, and overlap all of others' but not their own."""
     end, found = 2 * len(history), []
     for number, (txn, session) in enumerate(zip(history, sessions, strict=True)):
         complete = 2 * number + 1 if session in sessions[number + 1 :] else end + number
