@@ -22,7 +22,7 @@ from checkers.transactions.polygraph.history_polygraph import (
 )
 
 
-class WriterMix(NamedTuple):
+class DrawnLoad(NamedTuple):
     """A load of transactions on registers; `blind` is the share of writes whose transaction did not read the key."""
 
     operations: int
@@ -32,9 +32,9 @@ class WriterMix(NamedTuple):
 
 
 LOADS: Final = {
-    "10 % blind": WriterMix(15, 1_000, True, 0.1),
-    "all blind": WriterMix(15, 1_000, True, 1.0),
-    "BlindW-RW": WriterMix(8, 10_000, False, 1.0),
+    "10 % blind": DrawnLoad(15, 1_000, True, 0.1),
+    "all blind": DrawnLoad(15, 1_000, True, 1.0),
+    "BlindW-RW": DrawnLoad(8, 10_000, False, 1.0),
 }
 _SESSIONS: Final = 20
 
@@ -54,7 +54,7 @@ def version_orders(count: int = 10_000) -> Iterator[Row]:
                 yield {"load": name, "stale": str(broken), "level": level, **figures}
 
 
-def drawn(load: WriterMix, count: int, broken: bool) -> Polygraph:
+def drawn(load: DrawnLoad, count: int, broken: bool) -> Polygraph:
     """Transactions that take place one after the other, told session by session; `broken`: one read is of an early
     version."""
     dice = np.random.default_rng(1)

@@ -232,7 +232,7 @@ def infer_in_process(source: Source, model: str, sources: int, explain: int, thr
 def infer_from(
     batches: Iterable[tuple[Txns, Mops]], source: Source, model: str, sources: int, explain: int
 ) -> InProcess:
-    """Infer from batches that were read, in order of invocation, what the accesses say."""
+    """What the accesses in some batches say, as `infer_in_process`; they are in order of invocation."""
     about = TXN_MODELS[model]
     reader = about.reader(max(1, explain))
     txns = take_all(reader, batches)

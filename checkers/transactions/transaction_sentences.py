@@ -264,6 +264,9 @@ def _told_cycle(speaker: TxnSpeaker, cycle: list[dict[str, Any]], reasons: list[
 def _told_step(speaker: TxnSpeaker, step: dict[str, Any]) -> str:
     key = None if step["key"] is None else Key(*step["key"])
     source, target, reader = step["source"], step["target"], step["reader"]
+    if source == target and key is not None:
+        appended, where = ", ".join(speaker.written(source, key)), speaker.speaker.key(key)
+        return f"{speaker.name(source)} appended {appended} to {where}, which were not seen one right behind the other"
     if reader < 0 or key is None:
         return _why(speaker, source, target, step["kind"], key)
     where = speaker.speaker.key(key)

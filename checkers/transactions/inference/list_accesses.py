@@ -317,6 +317,10 @@ def _end_edges(work, accesses, key, last, readers, edges):
     """Appends that nobody read come after the last version: ww from its writer, rw from its readers."""
     base, writers = accesses.append_at[key], 0
     for i in range(base, accesses.append_at[key + 1]):
+        # A transaction's appends stand one right behind the other; what of it is torn is for the complete judge.
+        follows = i > base and accesses.append_txn[i] == accesses.append_txn[i - 1] and work.place[i - base] >= 0
+        before = work.place[i - 1 - base] if follows else 0
+        edges.used[2] += follows and (before < 0 or work.place[i - base] != before + 1)
         if work.place[i - base] < 0 and accesses.append_outcome[i] != FAIL:
             if last >= 0:
                 put(edges, accesses.append_txn[base + last], accesses.append_txn[i], WW, key)

@@ -83,7 +83,18 @@ def list_accesses_of(accesses: Accesses, store: Store) -> Accessed:
     follows, last = _version_chains(len(shown), element_key, writer)
     unread = np.stack((append_key, last[append_key], append_txn))[:, ~read & (last[append_key] >= 0)]
     writes = unique_rows(np.stack((append_key, append_txn)))
-    return Accessed(len(shown), writes, reads, follows, unread[:, unread[1] != unread[2]])
+    at = np.full(len(append_key), -1)
+    at[found[found >= 0]] = place[inside][found >= 0]
+    known = np.concatenate((unread[:, unread[1] != unread[2]], _torn(append_key, append_txn, at)), axis=1)
+    return Accessed(len(shown), writes, reads, follows, known)
+
+
+def _torn(key: Ints, txn: Ints, at: Ints) -> Ints:
+    """A transaction before itself, where its appends to a list do not stand one right behind the other (`at`: where
+    each stands, -1: nowhere): nobody can have seen such a list."""
+    same = (key[1:] == key[:-1]) & (txn[1:] == txn[:-1])
+    torn = np.flatnonzero(same & (at[1:] >= 0) & ((at[:-1] < 0) | (at[1:] != at[:-1] + 1)))
+    return np.stack((key[torn], txn[torn], txn[torn]))
 
 
 def _list_reads(offsets: Ints, writer: Ints, read: tuple[Ints, Ints, Ints], committed: Bools) -> Ints:

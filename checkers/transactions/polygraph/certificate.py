@@ -38,7 +38,7 @@ class ClientTransaction(NamedTuple):
     mops: tuple[tuple[bool, Hashable, Any], ...]
 
 
-class Misfit(NamedTuple):
+class Unexplained(NamedTuple):
     """The first step of an order that the history contradicts, -1 if the order as a whole does; and why."""
 
     step: int
@@ -74,7 +74,7 @@ TERMS: Final[Mapping[str, Terms]] = {
 
 def first_fault(
     history: Sequence[ClientTransaction], lists: bool, level: str, form: int, order: Sequence[int]
-) -> Misfit | None:
+) -> Unexplained | None:
     """Where an order fails to explain a history at a level of TERMS, None if it explains it.
 
     `form` is 0, or 1 if the sessions' order is asked for, 2 if real time is; a session is a process.
@@ -82,27 +82,27 @@ def first_fault(
     terms = TERMS[level]
     if fault := _miscounted(history, order, 2 if terms.split else 1):
         return fault
-    store = _ReplayedStore(history, lists, terms, form, order)
+    store = _ReplayStore(history, lists, terms, form, order)
     for step, txn in enumerate(order):
         if why := store.take(step, txn):
-            return Misfit(step, txn, why)
+            return Unexplained(step, txn, why)
     return None
 
 
-def _miscounted(history: Sequence[ClientTransaction], order: Sequence[int], times: int) -> Misfit | None:
+def _miscounted(history: Sequence[ClientTransaction], order: Sequence[int], times: int) -> Unexplained | None:
     count = [0] * len(history)
     for txn in order:
         if not 0 <= txn < len(history):
-            return Misfit(-1, txn, "there is no such transaction")
+            return Unexplained(-1, txn, "there is no such transaction")
         count[txn] += 1
     for txn, told in enumerate(history):
         wanted = {OK: (times,), FAIL: (0,)}.get(told.outcome, (0, times))
         if count[txn] not in wanted:
-            return Misfit(-1, txn, f"it is there {count[txn]} times")
+            return Unexplained(-1, txn, f"it is there {count[txn]} times")
     return None
 
 
-class _StoreRead(NamedTuple):
+class _FoundVersion(NamedTuple):
     """`value` is what was there before the transaction's own writes; `own` whether it had written there itself."""
 
     key: Hashable
@@ -135,7 +135,7 @@ class _Key:
         self.writers |= 1 << step
 
 
-class _ReplayedStore:
+class _ReplayStore:
     """What was committed so far; see `first_fault`."""
 
     def __init__(
@@ -161,7 +161,7 @@ class _ReplayedStore:
     def _begin(self, step: int, txn: int, told: ClientTransaction) -> str | None:
         writes = {key for reads, key, _ in told.mops if not reads}
         self.found[txn] = {key: self._latest(key) for key in writes}
-        reads: list[tuple[_StoreRead, int]] = []
+        reads: list[tuple[_FoundVersion, int]] = []
         for read in _reads(told, self.lists):
             if read is None:
                 if self.terms.internal:
@@ -173,14 +173,14 @@ class _ReplayedStore:
             reads.append((read, version))
         return self._unseen(step, txn, reads) or self._torn(reads)
 
-    def _torn(self, reads: list[tuple[_StoreRead, int]]) -> str | None:
+    def _torn(self, reads: list[tuple[_FoundVersion, int]]) -> str | None:
         """INT of reads before a transaction's own write: all of a key find one version."""
         versions = {read.key: version for read, version in reads}
         if self.terms.internal and any(versions[read.key] != version for read, version in reads):
             return "two reads of a key differ"
         return None
 
-    def _unseen(self, step: int, txn: int, reads: list[tuple[_StoreRead, int]]) -> str | None:
+    def _unseen(self, step: int, txn: int, reads: list[tuple[_FoundVersion, int]]) -> str | None:
         """EXT: whether some read misses a version that its transaction sees."""
         if self.terms.prefix:
             late = (read.key for read, version in reads if version != self._latest(read.key))
@@ -197,7 +197,7 @@ class _ReplayedStore:
                 return f"it sees a later version of {read.key}"
         return None
 
-    def _view(self, txn: int, reads: list[tuple[_StoreRead, int]]) -> int:
+    def _view(self, txn: int, reads: list[tuple[_FoundVersion, int]]) -> int:
         """The steps that a transaction sees, as bits."""
         direct = self.before.get(txn, 0)
         for read, version in reads:
@@ -233,7 +233,7 @@ class _ReplayedStore:
         return len(self.keys[key].steps) - 1
 
 
-def _reads(told: ClientTransaction, lists: bool) -> Iterator[_StoreRead | None]:
+def _reads(told: ClientTransaction, lists: bool) -> Iterator[_FoundVersion | None]:
     """What the reads of a transaction say of others' writes; None for one that misses the transaction's own. Those of
     one whose outcome is unknown say nothing."""
     own: dict[Hashable, list[Any]] = defaultdict(list)
@@ -241,14 +241,14 @@ def _reads(told: ClientTransaction, lists: bool) -> Iterator[_StoreRead | None]:
         if not reads:
             own[key].append(value)
         elif not own[key]:
-            yield _StoreRead(key, value, False)
+            yield _FoundVersion(key, value, False)
         elif not lists:
             if value != own[key][-1]:
                 yield None
         elif list(value[-len(own[key]) :]) != own[key]:
             yield None
         else:
-            yield _StoreRead(key, value[: -len(own[key])], True)
+            yield _FoundVersion(key, value[: -len(own[key])], True)
 
 
 def _ordered_before(history: Sequence[ClientTransaction], form: int, order: Sequence[int]) -> dict[int, int]:

@@ -236,7 +236,8 @@ def _with_known_edges(graph: ChoiceGraph) -> ChoiceGraph:
         (polygraph.follow_key[stated], polygraph.earlier[stated], polygraph.later[stated]),
         (polygraph.order_key, polygraph.before, polygraph.after),
     ):
-        parts.append(edges_of(one, graph.ww_head(other), WW, key))
+        apart = (one != other) | condition.wr_edges  # what is torn is no matter of ww alone
+        parts.append(edges_of(one[apart], graph.ww_head(other[apart]), WW, key[apart]))
     if condition.rw_edges and condition.chosen:
         parts.append(edges_of(graph.begin(graph.anti[1]), graph.anti[2], RW, graph.anti[0]))
     if graph.form != PLAIN:

@@ -20,9 +20,6 @@ from checkers.transactions.polygraph.rounds import Chosen, GaveUp, Impossible, R
 from checkers.transactions.polygraph.saturation import Saturated, saturate
 from checkers.transactions.polygraph.time_components import TimePart, split_by_time
 
-_FEW: Final = 2048
-"""Transactions of a history that is refuted as a whole, though a part of it would do."""
-
 _FEW_ROUNDS: Final = 8
 """Rounds that a stronger form or condition gets: its witness would do, its refutation would not."""
 
@@ -130,8 +127,8 @@ def _ordered(graph: ChoiceGraph, budget: DecisionBudget, rounds: int) -> Chosen 
         found = _chosen(choice_graph(part.polygraph, graph.condition, graph.form), budget, rounds)
         if isinstance(found, GaveUp):
             return found
-        if isinstance(found, _NoOrder):  # of few transactions the whole says also what others than the part's show
-            return _chosen(graph, budget, rounds) if graph.size <= _FEW else found._replace(part=part)
+        if isinstance(found, _NoOrder):
+            return found._replace(part=part)
         inside = len(part.members)
         events = found.order[found.order < (2 * inside if graph.condition.split else inside)]
         whole = part.members[events % inside] + np.where(events < inside, 0, graph.size)

@@ -21,7 +21,7 @@ _NO_CONDITION: Final = (
 
 class LevelQuestion(NamedTuple):
     """Picklable: whether a consistency model holds. `shown` are the anomalies that were found; `stated` says whether
-    what settings state of version orders counts; the answer takes at most `seconds`, and `memory` bytes."""
+    what settings state of version orders counts; `seconds` and `memory` (bytes) bound the answer."""
 
     consistency: str
     shown: tuple[str, ...]
@@ -50,7 +50,7 @@ def is_open(consistency: str, lists: bool, open_keys: int, shown: tuple[str, ...
     condition = CONDITIONS[consistency][0] if consistency in CONDITIONS else None
     several = not lists and "internal" in shown
     if condition in (WRITES, READS):
-        return several
+        return several or (lists and open_keys > 0)
     return open_keys > 0 or several or not (condition in (SNAPSHOT, SERIAL) or consistency == "consistent-view")
 
 

@@ -63,7 +63,7 @@ class Variables:
 
 @dataclass(slots=True)
 class RoundsLimit:
-    """When to give up: at a moment of the process's clock, or after a number of rounds."""
+    """When to give up: at the moment `until` of the process's clock, or after `rounds` rounds."""
 
     until: float
     rounds: int = 1 << 30

@@ -166,9 +166,10 @@ def _transactions(graph: ChoiceGraph, events: Ints) -> Ints:
 
 
 def _parts(polygraph: Polygraph, component: Ints) -> tuple[TimePart, ...]:
-    """The transactions of components of several, in order of components, cut into parts of a bounded size."""
+    """The transactions of components of several, in order of components, in parts of _PART if no component has more."""
     count = np.bincount(component)
-    members = np.flatnonzero(count[component] > 1)
+    torn = polygraph.before[polygraph.before == polygraph.after]
+    members = np.flatnonzero((count[component] > 1) | np.isin(np.arange(polygraph.size), torn))
     order = members[np.argsort(component[members], kind="stable")]
     if not len(order):
         return ()

@@ -34,7 +34,7 @@ def mop(word: str) -> tuple[str, int, Any]:
 
 
 def in_sessions(history: list[Txn], *sessions: int) -> list[Txn]:
-    """Transactions one after the other, in these sessions: none is over before another begins but in its own."""
+    """A history whose transactions begin one by one in these sessions, and overlap all of others' but not their own."""
     end, found = 2 * len(history), []
     for number, (txn, session) in enumerate(zip(history, sessions, strict=True)):
         complete = 2 * number + 1 if session in sessions[number + 1 :] else end + number
@@ -58,15 +58,13 @@ RULES = {
     "the initial version precedes every writer": (txns("wx1 wy1", "rx1 ry."), "read-committed", "read-atomic"),
     "who reads and writes follows what it read": (txns("rx. wx1", "rx. wx2"), "prefix", "update-atomic"),
     "one edge of D, not a path": (txns("wx1 wy1", "ry1 wz1", "rz1 rx."), "update-atomic", "causal-cerone"),
-    "at prefix somebody may come between": (
-        txns("rx. wx1", "wx2 wy1", "rx2 ry1"),
-        "prefix",
-        "update-atomic",
-    ),
+    "at prefix somebody may come between": (txns("rx. wx1", "wx2 wz1", "rz1 rx1"), "prefix", "update-atomic"),
     "a long fork of blind writes": (txns("wx1", "wy1", "rx1 ry.", "rx. ry1"), "consistent-view", "prefix"),
     "unknown, unseen: dropped": (txns("info wx1 wy1", "rx. ry."), "serializable", None),
     "unknown, seen: took place whole": (txns("info wx1 wy1", "rx1 ry."), "read-committed", "read-atomic"),
     "unknown: its reads say nothing": (txns("info rx. wx1 ry5", "rx1"), "serializable", None),
+    "a transaction's appends stand together": (txns("ax1 ax2", "lx2"), "read-uncommitted", "read-committed"),
+    "a transaction's appends keep their order": (txns("ax1 ax2", "ax3", "lx213"), "read-uncommitted", "read-committed"),
     "only the last write of a key shows": (txns("wx1 wx2 wy1", "rx2 ry1"), "serializable", None),
 }
 """Rule → a history, a level that it reaches, and one that it does not."""
