@@ -18,6 +18,7 @@ SMALLEST = [
     ("isolation --events 1600 --keys 50", r'"level": "causal", "parquet_CPU_s": [\d.]+, .*"txt_valid": true'),
     ("cores register --count 1000 --turns 1", r'"register, 1 000 operations, 1 key", .*"s_on_2": [\d.]+'),
     ("kernel --count 2000", r'(?s)"zones, 2 000 operations.*"search, 5 values, 200 operations, 1 key, 50 clients"'),
+    ("version_orders --count 100", r'(?s)"stale": "False", .*"said": "valid".*"stale": "True", .*"said": "invalid"'),
     ("memory register --count 1000", r'"peak_MB_on_2": [\d.]+, "times_on_2": [\d.]+'),
     ("task_memory register --operations 1000", r'"shuffled_B": [1-9]\d*, "judged_B": [1-9]'),
     ("cost_curves register --most 10000 --plot FOLDER/curve.png", r'"operations": "10\^4", "register_CPU_s": [\d.]+'),
