@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from assay.campaign import CLEAN_COMMANDS, Command, clean_run, flawed_options, found, try_seed
 from assay.compose import make_test, make_world, simulated_database
 from assay.options import RunOptions
+from assay.runner import Keep, run_seed
 from assay.worlds import draw_world
 from cluster.flaws import FLAWS
 from cluster.ranges.lease_record import Lease
@@ -158,7 +160,9 @@ def test_a_change_of_a_table_that_is_carried_out_twice_is_found() -> None:
     assert "lost-table" in result.anomalies, result.reasons
 
 
-def test_a_batch_that_outlives_its_lease_is_refused_by_its_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_outlives_its_lease_is_refused_by_its_sequence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Of 50 000 batches under 20 other nemeses none was: without the check every run was valid."""
     refused: list[int] = []
     may_apply = TabletMachine._may_apply
@@ -169,7 +173,8 @@ def test_a_batch_that_outlives_its_lease_is_refused_by_its_sequence(monkeypatch:
         return allowed
 
     monkeypatch.setattr(TabletMachine, "_may_apply", noted)
-    result = try_seed(RunOptions("register", nemesis=("late-batch",), time_limit=20.0, seed=1))
+    options = RunOptions("register", nemesis=("late-batch",), time_limit=20.0, seed=1, store=tmp_path)
+    result = run_seed(options, Keep.NOTHING)  # in this process, where the batches are counted
     assert result.overall == "valid", result.reasons
     assert len(refused) > 9 and min(refused) >= 2, refused
 
