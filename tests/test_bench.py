@@ -37,7 +37,6 @@ SMALLEST = [
         r'(?s)"fsyncs_per_write": [\d.]+.*"real", "groups": "64", "writes_per_s": [1-9]\d*, "fsyncs_per_write": [\d.]+',
     ),
     ("sorted_store --writes 2000 --reads 16 --one-row 100", r'(?s)"scanned rows", .*"mutations_of_one_row": 100'),
-    ("version_orders --count 100", r'"load": "all blind", "stale": "True", .*"said": "invalid"'),
     (
         "quorum lag streaming wire reconciling restart --plots FOLDER",
         r'"design": "logged", "mutations_of_one_row"',
