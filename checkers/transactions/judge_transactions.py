@@ -104,7 +104,14 @@ def judge_by_each(
         found = _by_orders(find, sources, wanted)
         verdict = verdict_of(model, source, engine, name, found)
         stated = sources[-1] & ~_sources(model, replace(options, settings={}), name, len(sources) - 1)
-        question = _question(options, _within(name, most), bool(stated), found)
+        question = LevelQuestion(
+            _within(name, most),
+            tuple(found.counts),
+            bool(stated),
+            most == 2,
+            options.time_limit_s,
+            options.memory_mib << 20,
+        )
         verdict = _completed(verdict, source, infer(sources[-1], wanted), question, found)
         verdict = _of_real_time(verdict, name, most)
         verdicts.append(replaced(verdict, details=verdict.details | given))
@@ -115,10 +122,6 @@ def _within(consistency: str, most: int) -> str:
     """The strongest of a model's forms that needs at most `most` orders besides dependencies; itself if none does."""
     weaker = consistency.replace("strong-", "strong-session-", 1)
     return weaker if orders_of(consistency) > most and weaker in MODELS else consistency
-
-
-def _question(options: CheckOptions, consistency: str, stated: bool, found: Found) -> LevelQuestion:
-    return LevelQuestion(consistency, tuple(found.counts), stated, options.time_limit_s, options.memory_mib << 20)
 
 
 def _completed(verdict: Verdict, source: Source, inferred: Inferred, question: LevelQuestion, found: Found) -> Verdict:

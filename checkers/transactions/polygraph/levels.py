@@ -11,7 +11,7 @@ from checkers.transactions.lattice import implied_models, impossible_models
 from checkers.transactions.polygraph.clauses import Clause, CycleStep
 from checkers.transactions.polygraph.conditions import CONDITIONS, READS, SERIAL, SNAPSHOT, WRITES
 from checkers.transactions.polygraph.decide import DecisionBudget, Holds, Refuted, decide
-from checkers.transactions.polygraph.history_polygraph import Polygraph
+from checkers.transactions.polygraph.history_polygraph import REALTIME, Polygraph
 
 _NO_CONDITION: Final = (
     "What {} asks for is not looked for by itself; none of the stronger models that are decided holds here, and none "
@@ -21,11 +21,13 @@ _NO_CONDITION: Final = (
 
 class LevelQuestion(NamedTuple):
     """Picklable: whether a consistency model holds. `shown` are the anomalies that were found; `stated` says whether
-    what settings state of version orders counts; `seconds` and `memory` (bytes) bound the answer."""
+    what settings state of version orders counts, `timed` whether the history has real time; `seconds` and `memory`
+    (bytes) bound the answer."""
 
     consistency: str
     shown: tuple[str, ...]
     stated: bool
+    timed: bool
     seconds: float
     memory: int
 
@@ -60,7 +62,7 @@ def answered(polygraph: Polygraph, question: LevelQuestion) -> LevelAnswer:
     if question.consistency in CONDITIONS:
         return _by_own_condition(polygraph, question.consistency, budget)
     reasons = [_NO_CONDITION.format(question.consistency)]
-    for level, proves in _neighbours(question.consistency, question.shown):
+    for level, proves in _neighbours(question):
         answer = _by_own_condition(polygraph, level, budget)
         if answer.valid is proves:
             return answer
@@ -69,12 +71,13 @@ def answered(polygraph: Polygraph, question: LevelQuestion) -> LevelAnswer:
     return LevelAnswer(None, reason=" ".join(dict.fromkeys(reasons)))
 
 
-def _neighbours(consistency: str, shown: tuple[str, ...]) -> list[tuple[str, bool]]:
+def _neighbours(question: LevelQuestion) -> list[tuple[str, bool]]:
     """Models with a condition, and what of them decides: that one of the nearest stronger holds, that one of the
     nearest weaker does not."""
-    impossible = impossible_models(shown)
-    above = [name for name in CONDITIONS if consistency in implied_models(name) and name not in impossible]
-    below = [name for name in CONDITIONS if name in implied_models(consistency)]
+    consistency, impossible = question.consistency, impossible_models(question.shown)
+    known = [name for name, (_, form) in CONDITIONS.items() if question.timed or form != REALTIME]
+    above = [name for name in known if consistency in implied_models(name) and name not in impossible]
+    below = [name for name in known if name in implied_models(consistency)]
     nearest = [name for name in above if not implied_models(name) & set(above)]
     under = [name for name in below if not any(name in implied_models(other) for other in below)]
     return [*((name, True) for name in nearest), *((name, False) for name in under)]
