@@ -306,7 +306,7 @@ class Replay:
 def _late(speaker: Speaker, finding: Finding) -> str:
     mine, other = finding.ops
     did = who(speaker, mine, f"was answered at revision {finding.facts['revision']}")
-    return f"{did}, but {speaker.process(other)} had got revision {finding.facts["seen"]} before that began."
+    return f"{did}, but {speaker.process(other)} had got revision {finding.facts['seen']} before that began."
 
 
 def _twice(speaker: Speaker, finding: Finding) -> str:
