@@ -1,4 +1,4 @@
-"""Small random histories of an etcd, right and wrong, and by brute force whether some order of them is one of etcd's."""
+"""Small random histories of an etcd, right and wrong, and by brute force whether etcd can have been so."""
 
 from __future__ import annotations
 
