@@ -94,6 +94,11 @@ MODELS: Final[dict[str, ModelInfo]] = {
             True,
         ),
         ModelInfo(
+            "etcd-kv",
+            "etcd's puts, deletes, ranges and transactions, by the revisions that its answers state",
+            "linearizability.judge_etcd:judge_etcd",
+        ),
+        ModelInfo(
             "list-append",
             "Elle's transactions of reads and appends to lists",
             "transactions.judge_transactions:judge_list_append",

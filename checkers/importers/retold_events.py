@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import pyarrow as pa
 
 from checkers.importers.blocks import BYTE_ORDER_MARK, Data
 from checkers.importers.jepsen import IN_MEMORY_BYTES, ReadingPlan, on_disk, open_edn, open_json
@@ -98,7 +99,26 @@ def open_porcupine(path: Path, data: Data) -> Source:
         events.append((operation.Return, 1, place, who | {"type": type, "value": found, "time": operation.Return}))
     ordered = sorted(events, key=lambda event: event[:3])
     text = b"[" + b",\n".join(msgspec.json.encode(event) for *_, event in ordered) + b"]"
-    return replace(open_json(path, text), format="porcupine-json")
+    source = replace(open_json(path, text), format="porcupine-json")
+    return _with_revisions(source, sorted(operations, key=lambda operation: operation.Call)) if all(plain) else source
+
+
+def _with_revisions(source: Source, operations: list[_Operation]) -> Source:
+    """The reads and writes of etcd with the revisions that they were told: the store's, and that of what was read or
+    written."""
+    if source.table is None:
+        return source
+    told = [(None, None) if _failed(operation) else _revisions(operation.Output) for operation in operations]
+    table = source.table
+    for name, column in zip(("served_ts", "write_ts"), zip(*told, strict=True), strict=True):
+        table = table.set_column(table.column_names.index(name), name, pa.array(column, pa.int64()))
+    return replace(source, table=table)
+
+
+def _revisions(output: dict[str, Any]) -> tuple[int | None, int | None]:
+    store = output.get("Revision") or None
+    pairs = (output.get("Range") or {}).get("KVs")
+    return store, store if pairs is None else pairs[0].get("ModRevision") if pairs else None
 
 
 def _operations(path: Path, data: bytes) -> Iterable[_Operation]:

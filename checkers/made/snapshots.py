@@ -82,6 +82,27 @@ def feed_events(table: int, operations: int, info: float, random: Random) -> Ite
     yield from feed()
 
 
+def etcd_events(keys: int, operations: int, info: float, random: Random) -> Iterator[Op]:
+    """Writes and reads of an etcd's keys, which say the store's revision and that of what they wrote or read."""
+    commits, values = _Commits(now=1), iter(range(1, operations + 1))
+
+    def following() -> Op:
+        key = random.randrange(keys)
+        if random.random() < _READ:
+            return Op("invoke", 0, "read", (Mop("r", key),))
+        return Op("invoke", 0, "write", (Mop("w", key, next(values)),))
+
+    def effect(op: Op) -> Op:
+        (mop,) = op.mops
+        if mop.f == "w":
+            revision = commits.commit(mop)
+            return op.complete("ok", served_ts=revision, write_ts=revision)
+        stamp, value = commits.versions.get(mop.partition, [(None, None)])[-1]
+        return op.complete("ok", mops=(Mop("r", mop.partition, value),), served_ts=commits.now, write_ts=stamp)
+
+    return _overlapping(operations, info, random, following, effect)
+
+
 def _overlapping(
     operations: int, info: float, random: Random, following: Callable[[], Op], effect: Callable[[Op], Op]
 ) -> Iterator[Op]:

@@ -17,6 +17,7 @@ from typing import Any, Final
 sys.path.extend(str(folder) for folder in (Path(__file__).resolve().parents[1] / "checkers").glob("**/"))
 
 import bruteforce
+import etcd_histories
 import jepsen_histories
 import naive
 import naive_catalog
@@ -33,6 +34,7 @@ import test_monotonic_reads
 import test_snapshot_reads
 import test_write_atomicity
 import weak_store
+from msgspec.structs import replace as replace_op
 
 from checkers.catalog.calls import CREATE
 from checkers.columns.codes import FAILED_CAS, FAILED_WRITE, NEVER
@@ -206,6 +208,12 @@ def catalog(seed: int) -> SmallHistory:
     return of_events(catalog_events(calls), naive_catalog.linearizable(calls))
 
 
+def etcd(seed: int) -> SmallHistory:
+    calls = etcd_histories.random_calls(Random(seed), 6)
+    events = [replace_op(event, index=i, time=i) for i, event in enumerate(etcd_histories.events_of(calls))]
+    return of_events(events, etcd_histories.some_order(calls))
+
+
 def _each(make: Callable[[str, int], SmallHistory], *models: str) -> dict[str, Callable[[int], SmallHistory]]:
     return {model: lambda seed, model=model: make(model, seed) for model in models}  # type: ignore[misc]
 
@@ -224,6 +232,7 @@ SMALL: Final[dict[str, Callable[[int], SmallHistory]]] = {
     "durable-rows": lambda seed: quorum_table("durable-rows", seed),
     "snapshot-reads": snapshot_reads,
     "change-feed": change_feed,
+    "etcd-kv": etcd,
     "catalog": catalog,
     "stats": lambda seed: replace(a_register(seed), valid="true"),
 }
