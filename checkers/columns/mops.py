@@ -255,11 +255,11 @@ def selected(rows: Columns, chosen: npt.NDArray[Any]) -> Columns:
 
 
 def joined(parts: Iterable[Columns], projection: MopProjection) -> Columns:
-    """The parts one after the other, which are empty then: their columns are given back one by one."""
+    """The parts one after the other."""
     every = list(parts)
     if not every:
         return {name: np.empty(0, np.int64) for name in projection.names}
-    return {name: end_to_end([part.pop(name) for part in every]) for name in projection.names}
+    return {name: end_to_end([part[name] for part in every]) for name in projection.names}
 
 
 def unsupported_rows(rows: Columns, problem: str) -> tuple[tuple[int, str], ...]:

@@ -242,12 +242,13 @@ def _operations(path: Path, data: Data, plume: bool, lines: str) -> _Operations:
     if end.wrong_at != _NONE:
         shown = text[end.wrong_at :][:40].tobytes().split(b"\n", 1)[0].decode(errors="replace")
         raise UserError(f"{path}, line {end.lines + 1}: {shown!r} is not {lines}.")
-    read = _Operations(*(column[: end.operations] for column in read[:3]), *(column[: end.runs] for column in read[3:]))
-    for which, column in enumerate((read.key, read.value, read.session, read.transaction)):
+    write, key, value = read.write[: end.operations], read.key[: end.operations], read.value[: end.operations]
+    begin, session, transaction = (column[: end.runs] for column in (read.begin, read.session, read.transaction))
+    for which, column in enumerate((key, value, session, transaction)):
         if end.too_large >> which & 1:
             raise too_large(path)
         require_known(path, column)
-    return read
+    return _Operations(write, key, value, begin, session, transaction)
 
 
 def _sizes(read: _Operations) -> Ints:
