@@ -39,7 +39,7 @@ class Case(NamedTuple):
 CASES: Final[Mapping[str, Case]] = {
     "judge": Case("judging", "large valid histories of many models, from Parquet to the verdict, in-process"),
     "spark": Case("judging", "the same on Spark, with its start-up"),
-    "isolation": Case("judging", "each isolation level asked for alone, of Parquet and of AWDIT's text"),
+    "isolation": Case("judging", "each isolation level asked for alone, of Parquet, of AWDIT's text and of Plume's"),
     "cores": Case("judging", "the local engine on one core and on more, in turns"),
     "on_cluster": Case("judging", "the same on a standalone cluster of Spark in namespaces (needs root)"),
     "version_orders": Case("version_orders", "orders of versions that nobody observed, found or refuted"),

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 
@@ -87,17 +88,21 @@ def isolation(
     keys: int = 10_000,
     size: Annotated[int, "of a transaction, in reads and writes"] = 8,
 ) -> Iterator[Row]:
-    """Serializable transactions of ten sessions, of whose operations half read, as Parquet and in AWDIT's words.
+    """Serializable transactions of ten sessions, of whose operations half read, as Parquet and in AWDIT's and Plume's
+    words.
 
     Processor seconds of the whole check, reading included, and seconds of judging in it.
     """
     with kept_in() as folder:
         for count in (WARM, events):
             shape = TransactionShape(count // size, keys, ISOLATION_SESSIONS, size)
-            parquet, text = Path(folder, f"{count}.parquet"), Path(folder, f"{count}.txt")
-            write_transaction_history(shape, parquet)
-            write_text(transactions(shape), text)
-            rows = [{"level": level, **_level(parquet, level), **_level(text, level)} for level in LEVELS]
+            paths = [Path(folder, f"{count}.{form}") for form in ("parquet", "txt", "plume")]
+            write_transaction_history(shape, paths[0])
+            write_text(transactions(shape), paths[1])
+            write_plume(transactions(shape), paths[2])
+            rows = [{"level": level} for level in LEVELS]
+            for row, path in product(rows, paths):
+                row |= _level(path, str(row["level"]))
     yield from rows  # those of the second round: the first compiled kernels and loaded modules
 
 
@@ -122,6 +127,15 @@ def write_text(history: Transactions, path: Path) -> None:
                 file.write("=====\n")
             inside = np.flatnonzero(history.session == session).tolist()
             file.write("\n-----\n".join("\n".join(lines[begin[each] : begin[each + 1]]) for each in inside) + "\n")
+
+
+def write_plume(history: Transactions, path: Path) -> None:
+    """The history in Plume's words: transactions in their order, numbered from 0."""
+    session, transaction = (np.repeat(each, history.sizes) for each in (history.session, range(len(history.sizes))))
+    columns = (each.tolist() for each in (history.write, history.key, history.value, session, transaction))
+    with path.open("w") as file:
+        for write, *numbers in zip(*columns, strict=True):
+            file.write(f"{'w' if write else 'r'}({','.join(map(str, numbers))})\n")
 
 
 # ---- cores ----

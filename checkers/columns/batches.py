@@ -7,7 +7,7 @@ client operations beside their micro-operations and the lists in these (`read_op
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -243,18 +243,33 @@ def flat(schema: pa.Schema, columns: Mapping[str, Any]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
+def _nulls(rows: int, kinds: Iterable[pa.DataType]) -> list[pa.Array]:
+    """Columns that hold nothing; all share memory that is never written to, which the system does not even provide."""
+    zeros = pa.py_buffer(np.zeros(rows + 1, np.int64))
+    return [_null(rows, kind, zeros) for kind in kinds]
+
+
+def _null(rows: int, kind: pa.DataType, zeros: pa.Buffer) -> pa.Array:
+    if pa.types.is_list(kind):
+        return pa.Array.from_buffers(kind, rows, [zeros, zeros], rows, children=[pa.nulls(0, kind.value_type)])
+    return pa.Array.from_buffers(kind, rows, [zeros] * kind.num_buffers, rows)
+
+
 def history_batch(rows: int, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
     """A batch of the history table with these columns; all others are null."""
-    arrays = [columns.get(field.name, pa.nulls(rows, field.type)) for field in HISTORY]
+    nulls = _nulls(rows, HISTORY.types)
+    arrays = [columns.get(field.name, null) for field, null in zip(HISTORY, nulls, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema())
 
 
 def mops_array(offsets: Ints, columns: Mapping[str, pa.Array]) -> pa.ListArray:
     """The column of micro-operations of a batch: operation i has those from `offsets[i]` on. Parts of addresses that
     are not among the columns are 0, values null."""
-    count, missing = len(columns["f"]), {field.name: pa.nulls(len(columns["f"]), field.type) for field in MOP}
-    missing |= {name: pa.array(np.zeros(count, np.int64)).cast(missing[name].type) for name in KEY_COLUMNS}
-    fields = missing | dict(columns)
+    count, kinds = len(columns["f"]), {field.name: field.type for field in MOP}
+    fields = dict(zip(kinds, _nulls(count, kinds.values()), strict=True))
+    zeros = pa.py_buffer(np.zeros(count, np.int64))
+    fields |= {name: pa.Array.from_buffers(kinds[name], count, [None, zeros]) for name in KEY_COLUMNS}
+    fields |= columns
     structs = pa.StructArray.from_arrays([fields[field.name] for field in MOP], fields=list(MOP))
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), structs, type=pa.list_(MOP))
 

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
+from checkers.columns.dense import end_to_end
 from checkers.columns.mops import Columns, MopProjection, flatten_mops, joined
 from checkers.engines.api import Engine
 from checkers.engines.components import COMPONENT, judge_components
@@ -125,8 +126,9 @@ class _OfMops:
         if self.sharing.in_slices:
             return merged(self._slice_by_slice(local), self.explain)
         parts = list(local.mapped(self.source, self.projection.columns, self._flattened))
-        rows = joined(parts, self.projection)
-        parts.clear()
+        rows = joined([], self.projection)
+        if parts:  # which are given back column by column
+            rows = {name: end_to_end([part.pop(name) for part in parts]) for name in self.projection.names}
         return merged([self.kernel(rows)], self.explain)
 
     def _flattened(self, batch: pa.RecordBatch) -> Columns:

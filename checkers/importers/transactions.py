@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from checkers.columns.batches import decoded, history_batch, mops_array
 from checkers.columns.codes import NIL
-from checkers.compiled import kernel
+from checkers.columns.dense import numbered, spread, together
+from checkers.compiled import kernel, lean
 from checkers.importers.blocks import BYTE_ORDER_MARK, Data
 from checkers.source import SESSIONS_CLOCK, Source
 from harness.errors import UserError
@@ -92,70 +93,102 @@ def _processes(session: Ints) -> Ints:
 
 
 AWDIT_LINE: Final = re.compile(rb"[ \t]*(?:[rw][ \t]+-?\d+[ \t]+-?\d+|-{5,}|={5,})?[ \t]*\r?")
-"""What `_read` takes for a line, by which a file is known as AWDIT's."""
+PLUME_LINE: Final = re.compile(rb"[ \t]*(?:[rw]\([ \t]*-?\d+(?:[ \t]*,[ \t]*-?\d+){3}[ \t]*\)[ \t]*)?\r?")
+"""What `_read` takes for a line, by which a file is known as AWDIT's or Plume's."""
 
 _NEWLINE, _RETURN, _TAB, _SPACE = 10, 13, 9, 32
-_MINUS, _EQUALS, _ZERO, _NINE, _R, _W = (ord(letter) for letter in "-=09rw")
+_MINUS, _EQUALS, _ZERO, _NINE, _R, _W, _OPENS, _COMMA, _CLOSES = (ord(letter) for letter in "-=09rw(,)")
 _RULE: Final = 5
 """Characters that a separating line has at least."""
+
+_SHORTEST: Final = len("r 0 0\n")
+"""Characters that an operation has at least, in either text."""
 
 _LEAST_BUT_ITS_LAST_DIGIT: Final = -((1 << 63) // 10)
 _LAST_DIGIT: Final = 8
 
 _NONE: Final = -1
-_TOO_LARGE: Final = -2
+_ABORTED: Final = -1
 
 
 class _Operations(NamedTuple):
-    """One entry an operation; transactions and sessions are numbered by the separating lines before them."""
+    """`write`, `key` and `value` have one entry an operation. Lines of one transaction that follow each other are a
+    run: `begin` is its first operation, `session` and `transaction` its lines' last numbers, which in AWDIT's text are
+    those of the separating lines before them."""
 
     write: npt.NDArray[np.bool_]
     key: Ints
     value: Ints
-    transaction: Ints
+    begin: Ints
     session: Ints
+    transaction: Ints
 
 
 class _End(NamedTuple):
-    """How far reading came: operations, lines, and where the line begins that is none (_NONE: all are) and what is
-    wrong with it (_NONE: it is no operation)."""
+    """How far reading came: operations, runs, lines, where the line begins that is none (_NONE: all are), and a bit for
+    each of an operation's numbers if one did not fit 64 bits."""
 
     operations: int
+    runs: int
     lines: int
     wrong_at: int
-    wrong: int
+    too_large: int
 
 
-@kernel
+@lean
 def _behind_blanks(text, place, end):
     while place < end and (text[place] == _SPACE or text[place] == _TAB):
         place += 1
     return place
 
 
-@kernel
+@lean
+def _behind_mark(text, place, end, mark):
+    """Behind a mark (_SPACE: any blank) and blanks; _NONE if it is not there."""
+    if place == end or (text[place] != mark and (mark != _SPACE or text[place] != _TAB)):
+        return _NONE
+    return _behind_blanks(text, place + 1, end)
+
+
+@lean
 def _integer(text, place, end):
-    """The number behind blanks, and where it ends (_NONE: there is none, _TOO_LARGE: it does not fit 64 bits)."""
-    begin = _behind_blanks(text, place, end)
-    if begin == place:
-        return np.int64(0), _NONE
-    negative = begin < end and text[begin] == _MINUS
-    first = begin + 1 if negative else begin
-    place, number = first, np.int64(0)  # which counts down, for the least has no counterpart
+    """The number that begins here, where it ends (_NONE: it is none), and whether it fits 64 bits."""
+    negative = place < end and text[place] == _MINUS
+    first = place + 1 if negative else place
+    place, number, fits = first, np.int64(0), True  # which counts down, for the least has no counterpart
     while place < end and text[place] >= _ZERO and text[place] <= _NINE:
         digit = np.int64(text[place]) - _ZERO
         if number < _LEAST_BUT_ITS_LAST_DIGIT or (number == _LEAST_BUT_ITS_LAST_DIGIT and digit > _LAST_DIGIT):
-            return number, _TOO_LARGE
+            fits = False
         number = 10 * number - digit
         place += 1
     if place == first:
-        return number, _NONE
+        return number, _NONE, True
     if negative:
-        return number, place
-    return (-number, place) if -number >= 0 else (number, _TOO_LARGE)
+        return number, place, fits
+    return -number, place, fits and -number >= 0
 
 
-@kernel
+@lean
+def _operands(text, place, end, plume, numbers):
+    """The numbers of an operation, from behind its letter on: where it ends (_NONE: it is none), and a bit for each
+    number that does not fit 64 bits (the first bit for all of AWDIT's, whose text is read no further)."""
+    too_large = 0
+    for which in range(4 if plume else 2):
+        place = _behind_mark(text, place, end, (_COMMA if which else _OPENS) if plume else _SPACE)
+        if place < 0:
+            return _NONE, too_large
+        numbers[which], place, fits = _integer(text, place, end)
+        if not fits:
+            too_large |= 1 << which if plume else 1
+        if place < 0 or (too_large and not plume):
+            return place, too_large
+        if plume:
+            place = _behind_blanks(text, place, end)
+    return _behind_mark(text, place, end, _CLOSES) if plume else place, too_large
+
+
+@lean
 def _behind_rule(text, place, end):
     """Behind a separating line's characters (_NONE: it has too few)."""
     begin = place
@@ -165,11 +198,11 @@ def _behind_rule(text, place, end):
 
 
 @kernel
-def _read(text, read):
-    count, lines, transaction, session, at = 0, 0, 0, 0, 0
-    # At the head: text[:at] is whole lines, `lines` of them, which held `count` operations and the separating lines
-    # that `transaction` and `session` count. A text without a newline at its end has one more line, which may be
-    # empty.
+def _read(text, plume, read):
+    count, runs, lines, too_large, at = 0, 0, 0, 0, 0
+    numbers = np.zeros(4, np.int64)  # key, value, session, transaction: AWDIT's lines leave the last two as they are
+    # At the head: text[:at] is whole lines, `lines` of them, which held `count` operations in `runs`. A text without a
+    # newline at its end has one more line, which may be empty.
     while at <= text.shape[0]:
         stop = at
         while stop < text.shape[0] and text[stop] != _NEWLINE:
@@ -179,83 +212,84 @@ def _read(text, read):
         if place < end:
             head = text[place]
             if head in (_R, _W):
-                read.key[count], place = _integer(text, place + 1, end)
-                if place >= 0:
-                    read.value[count], place = _integer(text, place, end)
-                read.write[count] = head == _W
-                read.transaction[count], read.session[count] = transaction, session
+                place, unfit = _operands(text, place + 1, end, plume, numbers)
+                too_large |= unfit
+                if unfit and not plume:
+                    break
+                if runs == 0 or read.session[runs - 1] != numbers[2] or read.transaction[runs - 1] != numbers[3]:
+                    read.begin[runs], read.session[runs], read.transaction[runs] = count, numbers[2], numbers[3]
+                    runs += 1
+                read.write[count], read.key[count], read.value[count] = head == _W, numbers[0], numbers[1]
                 count += 1
-            elif head in (_MINUS, _EQUALS):
+            elif head in (_MINUS, _EQUALS) and not plume:
                 place = _behind_rule(text, place, end)
-                transaction += 1
-                session += head == _EQUALS
-            # Nothing but blanks may follow. `place` is negative where a number or a rule was none.
+                numbers[2] += head == _EQUALS
+                numbers[3] += 1
+            # Nothing but blanks may follow. `place` is negative where a number, a mark or a rule was none.
             if place < 0 or _behind_blanks(text, place, end) < end:
-                return count, lines, at, _TOO_LARGE if place == _TOO_LARGE else _NONE
+                return count, runs, lines, at, too_large
         lines, at = lines + 1, stop + 1
-    return count, lines, _NONE, _NONE
+    return count, runs, lines, _NONE, too_large
+
+
+def _operations(path: Path, data: Data, plume: bool, lines: str) -> _Operations:
+    """What a text says; raises UserError naming the first line that is none of the `lines` that may be."""
+    text = np.frombuffer(data, np.uint8)[len(BYTE_ORDER_MARK) if data[:3] == BYTE_ORDER_MARK else 0 :]
+    text.flags.writeable = False
+    room = len(text) // _SHORTEST + 1  # of which what stays empty takes no memory
+    read = _Operations(np.empty(room, np.bool_), *(np.empty(room, np.int64) for _ in range(5)))
+    end = _End(*_read(text, plume, read))
+    if end.wrong_at != _NONE:
+        shown = text[end.wrong_at :][:40].tobytes().split(b"\n", 1)[0].decode(errors="replace")
+        raise UserError(f"{path}, line {end.lines + 1}: {shown!r} is not {lines}.")
+    write, key, value = read.write[: end.operations], read.key[: end.operations], read.value[: end.operations]
+    begin, session, transaction = (column[: end.runs] for column in (read.begin, read.session, read.transaction))
+    for which, column in enumerate((key, value, session, transaction)):
+        if end.too_large >> which & 1:
+            raise too_large(path)
+        require_known(path, column)
+    return _Operations(write, key, value, begin, session, transaction)
+
+
+def _sizes(read: _Operations) -> Ints:
+    """How many operations each run has."""
+    return np.diff(np.append(read.begin, len(read.key)))
 
 
 def open_awdit(path: Path, data: Data) -> Source:
     """A history as AWDIT writes it; raises UserError naming the first line that is none of its lines."""
-    text = data[:].removeprefix(BYTE_ORDER_MARK)
-    room = text.count(b"\n") + 1
-    write, numbers = np.empty(room, np.bool_), [np.empty(room, np.int64) for _ in range(4)]
-    end = _End(*_read(np.frombuffer(text, np.uint8), _Operations(write, *numbers)))
-    if end.wrong == _TOO_LARGE:
-        raise too_large(path)
-    if end.wrong_at != _NONE:
-        shown = text[end.wrong_at :].split(b"\n", 1)[0][:40].decode(errors="replace")
-        raise UserError(f"{path}, line {end.lines + 1}: {shown!r} is not an operation, ----- or =====.")
-    read = _Operations(write[: end.operations], *(column[: end.operations] for column in numbers))
-    first = np.flatnonzero(np.diff(read.transaction, prepend=-1))
-    sizes = np.diff(np.append(first, end.operations))
-    failed = np.zeros(len(first), np.bool_)
-    for column in (read.key, read.value):
-        require_known(path, column)
-    return transactions_source(
-        path, "awdit-text", Transactions(sizes, read.session[first], failed, read.write, read.key, read.value)
-    )
-
-
-PLUME_LINE: Final = re.compile(rb"[ \t]*(?:[rw]\([ \t]*-?\d+(?:[ \t]*,[ \t]*-?\d+){3}[ \t]*\)[ \t]*)?\r?")
-
-_ABORTED: Final = -1
-_SEPARATORS: Final = bytes.maketrans(b"(),", b"   ")
+    read = _operations(path, data, False, "an operation, ----- or =====")
+    failed = np.zeros(len(read.begin), np.bool_)
+    found = Transactions(_sizes(read), read.session, failed, read.write, read.key, read.value)
+    return transactions_source(path, "awdit-text", found)
 
 
 def open_plume(path: Path, data: Data) -> Source:
     """A history as Plume writes it; raises UserError naming the first line that is no operation."""
-    data = data[:].removeprefix(BYTE_ORDER_MARK)
-    lines = data.split(b"\n")
-    for number, line in enumerate(lines, 1):
-        if PLUME_LINE.fullmatch(line) is None:
-            shown = line[:40].decode(errors="replace")
-            raise UserError(f"{path}, line {number}: {shown!r} is not r(KEY,VALUE,SESSION,TRANSACTION) or w(…).")
-    words = data.translate(_SEPARATORS).split()
-    write = np.array([word == b"w" for word in words[::5]], np.bool_)
-    columns = [integers(path, words[place::5]) for place in range(1, 5)]
-    return transactions_source(path, "plume-text", _grouped(write, *columns))
+    read = _operations(path, data, True, "r(KEY,VALUE,SESSION,TRANSACTION) or w(…)")
+    return transactions_source(path, "plume-text", _grouped(read))
 
 
-def _grouped(write: np.ndarray, key: Ints, value: Ints, session: Ints, transaction: Ints) -> Transactions:
+def _grouped(read: _Operations) -> Transactions:
     """A transaction is its session's operations of one number; each run of aborted ones in a session is its own."""
-    places = np.arange(len(key))
-    by_session = np.argsort(session, kind="stable")
-    run_begins = np.ones(len(key), bool)
-    ordered_session, ordered_transaction = session[by_session], transaction[by_session]
-    run_begins[1:] = (ordered_session[1:] != ordered_session[:-1]) | (
-        ordered_transaction[1:] != ordered_transaction[:-1]
+    transaction, count = numbered(_transactions(read.session, read.transaction))
+    sizes, aborted = _sizes(read), read.transaction == _ABORTED
+    if count == len(sizes):
+        return Transactions(sizes, read.session, aborted, read.write, read.key, read.value)
+    order = np.argsort(transaction, kind="stable")
+    rows, _ = spread(read.begin[order], (read.begin + sizes)[order])
+    begins = np.flatnonzero(np.diff(transaction[order], prepend=-1))
+    firsts, whole = order[begins], np.add.reduceat(sizes[order], begins)
+    return Transactions(
+        whole, read.session[firsts], aborted[firsts], read.write[rows], read.key[rows], read.value[rows]
     )
-    run = np.empty(len(key), np.int64)
-    run[by_session] = np.cumsum(run_begins)
+
+
+def _transactions(session: Ints, transaction: Ints) -> Ints:
+    """Numbers of the transactions that runs of lines belong to."""
+    by_session = np.argsort(session, kind="stable")
+    of_session = np.empty(len(session), np.int64)
+    of_session[by_session] = np.cumsum(np.diff(transaction[by_session], prepend=0) != 0)
     aborted = transaction == _ABORTED
-    keys = np.stack((session, np.where(aborted, 0, transaction), np.where(aborted, run, 0), aborted), axis=1)
-    _, first, ids = np.unique(keys, axis=0, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), np.int64)
-    rank[np.argsort(first)] = np.arange(len(first))
-    transaction_of = rank[ids.reshape(-1)]
-    order = np.lexsort((places, transaction_of))
-    firsts = np.sort(first)
-    sizes = np.bincount(transaction_of, minlength=len(first))
-    return Transactions(sizes, session[firsts], aborted[firsts], write[order], key[order], value[order])
+    ids, _ = together([session, np.where(aborted, of_session, transaction), aborted.astype(np.int64)])
+    return ids

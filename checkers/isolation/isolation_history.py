@@ -171,10 +171,10 @@ def match(mops: TransactionRows, keys: int, versions: int) -> Matched:
 
 
 class History(NamedTuple):
-    """`rows` sorted by transaction and place, with their numbers in `mops`; `reads` and `writes` are those that commit
-    order is about, `read_row` the rows of `reads`; `invoke` is each transaction's index in the history, `initial` what
-    keys begin as (`columns.codes.began_as`), `overlap` the first transaction that began before an earlier one of its
-    session was over (-1: none), so that their session has no order."""
+    """`rows` (ADDRESS, `invoke`, `value`) sorted by transaction and place, with their numbers in `mops`; `reads` and
+    `writes` are those that commit order is about, `read_row` the rows of `reads`; `invoke` is each transaction's index
+    in the history, `initial` what keys begin as (`columns.codes.began_as`), `overlap` the first transaction that began
+    before an earlier one of its session was over (-1: none), so that their session has no order."""
 
     rows: Columns
     mops: TransactionRows
@@ -190,32 +190,33 @@ class History(NamedTuple):
 
 
 def read_history(rows: Columns, initial: int | None = None) -> History:
-    """Number transactions, keys and versions, match reads with writes, and order sessions."""
+    """Number transactions, keys and versions, match reads with writes, and order sessions. Columns that are of no use
+    behind that are taken out of the rows, for memory."""
+    del rows["size"]
     if not _is_in_order(rows["invoke"], rows["place"]):
         rows = selected(rows, np.lexsort((rows["place"], rows["invoke"])))
+    del rows["place"]
     begins = np.flatnonzero(np.diff(rows["invoke"], prepend=-1))
-    begin = np.append(begins, len(rows["invoke"]))
-    key, keys = together([rows[name] for name in ADDRESS])
-    version, versions = together([key, rows["value"]])
-    mops = TransactionRows(
-        begin,
-        key.astype(np.int32),
-        version.astype(np.int32),
-        rows["kind"] == WRITE,
-        rows["value"] == NIL,
-        rows["status"][begins].astype(np.int8),
-    )
+    status, sessions_of, complete = (rows.pop(name)[begins] for name in ("status", "session", "complete"))
+    key, version, keys, versions = _numbers(rows)
+    begin, write = np.append(begins, len(key)), rows.pop("kind") == WRITE
+    mops = TransactionRows(begin, key, version, write, rows["value"] == NIL, status.astype(np.int8))
     matched = match(mops, keys, versions)
     committed = (mops.status == OK) | ((mops.status == INFO) & matched.observed)
-    owner = np.repeat(np.arange(len(begins)), np.diff(begin))
+    owner = np.repeat(np.arange(len(begins), dtype=np.int32), np.diff(begin))
     reads, read_row = _reads(mops, matched, owner)
     writes = _writes(mops, matched, owner, committed)
-    (session, sessions), invoke = packed(*dense(rows["session"][begins])), rows["invoke"][begins]
+    (session, sessions), invoke = packed(*dense(sessions_of)), rows["invoke"][begins]
     chains = _chains(session, sessions, mops.status, committed)
-    overlap = int(
-        _find_overlap(session, invoke, rows["complete"][begins], mops.status, committed, np.full(sessions, -1))
-    )
+    overlap = int(_find_overlap(session, invoke, complete, mops.status, committed, np.full(sessions, -1)))
     return History(rows, mops, keys, matched, reads, read_row, writes, chains, invoke, initial, overlap)
+
+
+def _numbers(rows: Columns) -> tuple[Ids, Ids, int, int]:
+    """The numbers of keys and of versions by row, and how many there are of each."""
+    key, keys = together([rows[name] for name in ADDRESS])
+    version, versions = together([key, rows["value"]])
+    return key.astype(np.int32), version.astype(np.int32), keys, versions
 
 
 def _is_in_order(invoke: Ints, place: Ints) -> bool:
@@ -223,21 +224,21 @@ def _is_in_order(invoke: Ints, place: Ints) -> bool:
     return bool(np.where(same, place[1:] > place[:-1], invoke[1:] > invoke[:-1]).all())
 
 
-def _begins(owner: Ints, count: int) -> Ints:
+def _begins(owner: Ids, count: int) -> Ints:
     begin = np.zeros(count + 1, np.int64)
     np.cumsum(np.bincount(owner, minlength=count), out=begin[1:])
     return begin
 
 
-def _reads(mops: TransactionRows, matched: Matched, owner: Ints) -> tuple[Reads, Ints]:
+def _reads(mops: TransactionRows, matched: Matched, owner: Ids) -> tuple[Reads, Ints]:
     row = np.flatnonzero((matched.source >= 0) & (matched.problem == FINE))
     begin = _begins(owner[row], len(mops.status))
     return Reads(begin, mops.key[row], matched.source[row]), row
 
 
-def _writes(mops: TransactionRows, matched: Matched, owner: Ints, committed: np.ndarray) -> Writes:
+def _writes(mops: TransactionRows, matched: Matched, owner: Ids, committed: np.ndarray) -> Writes:
     row = np.flatnonzero(matched.final & committed[owner])
-    by_owner_and_key = owner[row] * (int(mops.key.max(initial=0)) + 1) + mops.key[row]
+    by_owner_and_key = owner[row] * (np.int64(mops.key.max(initial=0)) + 1) + mops.key[row]
     row = row[np.argsort(by_owner_and_key, kind="stable")]
     return Writes(_begins(owner[row], len(mops.status)), mops.key[row])
 
