@@ -49,7 +49,7 @@ LEASED = {"OperationsOnSuccess": [{"Type": "put-operation", "Put": {"Key": "k", 
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "sentence"),
     [
         (request("leaseGrant"), "this is a leaseGrant"),
         (request("watch"), "only ranges and transactions"),
@@ -57,8 +57,8 @@ LEASED = {"OperationsOnSuccess": [{"Type": "put-operation", "Put": {"Key": "k", 
         ({"input": 1}, "no request of etcd's"),
     ],
 )
-def test_what_is_not_judged_is_refused(value: Any, told: str) -> None:
-    with pytest.raises(UserError, match=told):
+def test_what_is_not_judged_is_refused(value: Any, sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
         judge([Op("invoke", 0, "call", value={"input": value["input"]}), Op("ok", 0, "call", value=value)])
 
 
