@@ -143,6 +143,8 @@ def _request(invoke: int, complete: int, value: Any, known: bool) -> Request | N
         return None
     if kind not in ("range", "txn"):
         raise _RefusedError(f"this is a {kind}, and of etcd only ranges and transactions are judged")
+    if known and (output is None or output.get(kind.capitalize()) is None):
+        raise _RefusedError(f"this {kind} succeeded without an answer")
     revision = 0 if output is None else output.get("Revision") or 0
     if kind == "range":
         part = asked["Range"]

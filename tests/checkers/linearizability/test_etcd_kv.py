@@ -55,6 +55,7 @@ LEASED = {"OperationsOnSuccess": [{"Type": "put-operation", "Put": {"Key": "k", 
         (request("watch"), "only ranges and transactions"),
         (request("txn", Txn=LEASED), "under a lease"),
         ({"input": 1}, "no request of etcd's"),
+        ({"input": {"Type": "range", "Range": {"Start": "k"}}}, "without an answer"),
     ],
 )
 def test_what_is_not_judged_is_refused(value: Any, sentence: str) -> None:
