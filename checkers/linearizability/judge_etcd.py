@@ -51,7 +51,7 @@ class Request(NamedTuple):
 
     @property
     def operations(self) -> Any:
-        """Those of the branch that the answer names."""
+        """The operations of the branch that was taken."""
         assert self.branches is not None and self.answer is not None
         return self.branches[bool(self.answer.get("Failure"))]
 
