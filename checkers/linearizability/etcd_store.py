@@ -37,7 +37,7 @@ def text_of(value: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class KeyValues:
     """`pairs` by key; keys that are not there are absent, or `blind` says that nothing is known of them."""
 
     pairs: dict[str, Pair] = field(default_factory=dict)
@@ -47,23 +47,23 @@ class Store:
         """What is under a key."""
         return self.pairs.get(key, UNKNOWN if self.blind else ABSENT)
 
-    def forgetting(self, keys: Sequence[str]) -> Store:
+    def forgetting(self, keys: Sequence[str]) -> KeyValues:
         """The store, of which nothing is known any more under some keys."""
-        return Store(self.pairs | dict.fromkeys(keys, UNKNOWN), self.blind)
+        return KeyValues(self.pairs | dict.fromkeys(keys, UNKNOWN), self.blind)
 
-    def put(self, key: str, value: str, revision: int) -> Store:
+    def put(self, key: str, value: str, revision: int) -> KeyValues:
         """The store after a put at a revision."""
         old = self.get(key)
         create = revision if old.version == 0 else old.create
         version = None if old.version is None else old.version + 1
-        return Store(self.pairs | {key: Pair(value, revision, create, version)}, self.blind)
+        return KeyValues(self.pairs | {key: Pair(value, revision, create, version)}, self.blind)
 
-    def delete(self, key: str) -> Store:
+    def delete(self, key: str) -> KeyValues:
         """The store without a key."""
-        return Store(self.pairs | {key: ABSENT}, self.blind)
+        return KeyValues(self.pairs | {key: ABSENT}, self.blind)
 
 
-def condition_holds(store: Store, condition: Mapping[str, Any]) -> bool | None:
+def condition_holds(store: KeyValues, condition: Mapping[str, Any]) -> bool | None:
     """Whether a transaction's comparison holds; None where that is unknown.
 
     It has a `Target` (value, mod, create, version), a `Result` (=, !=, <, >) and a `Value`, or, as the robustness tests
@@ -83,7 +83,7 @@ def condition_holds(store: Store, condition: Mapping[str, Any]) -> bool | None:
     return None if found is None else bool(_RESULTS[result](found, wanted))
 
 
-def all_hold(store: Store, conditions: Sequence[Mapping[str, Any]]) -> bool | None:
+def all_hold(store: KeyValues, conditions: Sequence[Mapping[str, Any]]) -> bool | None:
     """Whether all of a transaction's comparisons hold; None where that is unknown."""
     told = [condition_holds(store, condition) for condition in conditions]
     return False if False in told else None if None in told else True
@@ -95,7 +95,7 @@ def in_range(key: str, asked: Mapping[str, Any]) -> bool:
     return key == start if not end else key >= start and (end == "\0" or key < end)
 
 
-def range_agrees(store: Store, asked: Mapping[str, Any], answer: Mapping[str, Any]) -> bool:
+def range_agrees(store: KeyValues, asked: Mapping[str, Any], answer: Mapping[str, Any]) -> bool:
     """Whether the answer to a range can be what the store holds."""
     shown = [(pair["Key"], pair) for pair in answer.get("KVs") or []]
     several = bool(asked.get("End"))
@@ -129,8 +129,8 @@ def operation_parts(operations: Sequence[Mapping[str, Any]] | None) -> Iterator[
 
 
 def applied(
-    store: Store, operations: Sequence[Mapping[str, Any]] | None, revision: int, results: Sequence[Any] | None
-) -> tuple[Store, bool, bool]:
+    store: KeyValues, operations: Sequence[Mapping[str, Any]] | None, revision: int, results: Sequence[Any] | None
+) -> tuple[KeyValues, bool, bool]:
     """The store after a transaction's operations at a revision; whether their `results` (None: not known) agree, and
     whether anything was written."""
     agree, wrote = True, False

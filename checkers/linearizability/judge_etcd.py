@@ -22,7 +22,7 @@ from checkers.engines.api import Engine
 from checkers.explain.conclude import conclude, who
 from checkers.explain.speaker import Speaker
 from checkers.findings import NO_KEY, Finding, Findings, counted
-from checkers.linearizability.etcd_store import Store, all_hold, applied, operation_parts, range_agrees, text_of
+from checkers.linearizability.etcd_store import KeyValues, all_hold, applied, operation_parts, range_agrees, text_of
 from checkers.linearizability.own_model.calls import calls_of
 from checkers.options import CheckOptions
 from checkers.source import Source
@@ -51,7 +51,7 @@ class Request(NamedTuple):
 
     @property
     def operations(self) -> Any:
-        """Those of the branch that the answer names."""
+        """The operations of the branch that was taken."""
         assert self.branches is not None and self.answer is not None
         return self.branches[bool(self.answer.get("Failure"))]
 
@@ -76,9 +76,8 @@ class Request(NamedTuple):
     @property
     def written(self) -> list[tuple[str, str | None]]:
         """Keys and values that it may write; a deletion has None."""
-        parts = [part for branch in self.branches or () for part in operation_parts(branch)]
-        texts = {"put": lambda asked: text_of(asked["Value"]), "delete": lambda _: None}
-        return [(asked["Key"], texts[kind](asked)) for kind, asked in parts if kind in texts]
+        parts = [part for branch in self.branches or () for part in operation_parts(branch) if part[0] != "range"]
+        return [(asked["Key"], text_of(asked["Value"]) if kind == "put" else None) for kind, asked in parts]
 
 
 def judge_etcd(source: Source, engine: Engine, options: CheckOptions) -> Verdict:
@@ -144,6 +143,8 @@ def _request(invoke: int, complete: int, value: Any, known: bool) -> Request | N
         return None
     if kind not in ("range", "txn"):
         raise _RefusedError(f"this is a {kind}, and of etcd only ranges and transactions are judged")
+    if known and (output is None or output.get(kind.capitalize()) is None):
+        raise _RefusedError(f"this {kind} succeeded without an answer")
     revision = 0 if output is None else output.get("Revision") or 0
     if kind == "range":
         part = asked["Range"]
@@ -168,7 +169,7 @@ def judged(requests: Sequence[Request], explain: int) -> Findings:
     if len(stated) < len(known):
         reasons.append(f"{len(known) - len(stated)} of {len(known)} answers state no revision.")
     open_writes = [request for request in requests if request.answer is None and request.writes]
-    replay = Replay(stated, open_writes)
+    replay = RevisionReplay(stated, open_writes)
     if not found and len(stated) == len(known):
         found = replay.contradictions()
         if not found and replay.missing and not replay.explained():
@@ -184,11 +185,15 @@ def _finding(name: str, request: Request, other: int = -1, **facts: Any) -> Find
     return Finding(name, request.invoke, NO_KEY, (request.invoke, other), {"revision": request.revision, **facts})
 
 
+def _later(one: Request, other: Request) -> Request:
+    return other if other.revision > one.revision else one
+
+
 def _against_time(requests: Sequence[Request]) -> list[Finding]:
     """Requests whose revision is too low for what had completed before they began."""
     ended = sorted(requests, key=lambda request: request.complete)
     times = [request.complete for request in ended]
-    highest = list(accumulate(ended, lambda one, other: other if other.revision > one.revision else one))
+    highest: list[Request] = list(accumulate(ended, _later))
     found = []
     for request in requests:
         place = bisect_left(times, request.invoke)
@@ -210,7 +215,7 @@ def _shared(requests: Sequence[Request]) -> list[Finding]:
     return [_finding("duplicate-revision", one, other.invoke) for one, other in pairs if one is not other]
 
 
-class Replay:
+class RevisionReplay:
     """The known writes by revision, and what was seen at each; `missing` counts revisions that none of them has."""
 
     def __init__(self, requests: Sequence[Request], open_writes: Sequence[Request]) -> None:
@@ -230,19 +235,19 @@ class Replay:
 
     def contradictions(self) -> list[Finding]:
         """What no choice of writes of unknown outcome explains."""
-        found, store, before = list[Finding](), Store(), FIRST
+        found, store, before = list[Finding](), KeyValues(), FIRST
         for point in self.points:
             gap = point - before - (point in self.writes and point > FIRST)
             if gap > 0:
                 able = [write for floor, write in self.open if floor < point]
                 store = store.forgetting([key for write in able for key, _ in write.written])
-                store = store if len(able) >= gap else Store(blind=True)
+                store = store if len(able) >= gap else KeyValues(blind=True)
             after, wrong = self._at(store, point)
             found += wrong
             store, before = after, point
         return found
 
-    def _at(self, store: Store, revision: int) -> tuple[Store, list[Finding]]:
+    def _at(self, store: KeyValues, revision: int) -> tuple[KeyValues, list[Finding]]:
         """The store at a revision, of the one before, and what contradicts it."""
         found = []
         write = self.writes.get(revision)
@@ -253,7 +258,7 @@ class Replay:
             found += self._wrong(store, read)
         return store, found
 
-    def _wrong(self, store: Store, request: Request) -> list[Finding]:
+    def _wrong(self, store: KeyValues, request: Request) -> list[Finding]:
         answer = request.answer
         assert answer is not None
         if request.branches is None:
@@ -268,7 +273,7 @@ class Replay:
         pairs = [pair for result in results for pair in result.get("KVs") or []]
         return [] if agree else [_finding(self._name(pairs, store), request, at=request.at)]
 
-    def _name(self, pairs: Sequence[Mapping[str, Any]] | None, store: Store) -> str:
+    def _name(self, pairs: Sequence[Mapping[str, Any]] | None, store: KeyValues) -> str:
         unwritten = any((pair["Key"], text_of(pair["Value"])) not in self.values for pair in pairs or [])
         return "read-of-unwritten" if unwritten and not store.blind else "inconsistent-read"
 
@@ -277,9 +282,9 @@ class Replay:
         self.steps = 0
         if self.missing > min(len(self.open), _MOST_MISSING):
             return False
-        return self._fill(Store(), FIRST, frozenset())
+        return self._fill(KeyValues(), FIRST, frozenset())
 
-    def _fill(self, store: Store, before: int, used: frozenset[int]) -> bool:
+    def _fill(self, store: KeyValues, before: int, used: frozenset[int]) -> bool:
         """Go on from the store at the revision `before`, of whose answers nothing was compared yet if it is the first;
         `used` are places in `open`."""
         if before == FIRST and self._at(store, FIRST)[1]:
@@ -292,7 +297,7 @@ class Replay:
                 return False
         return True
 
-    def _choice(self, store: Store, revision: int, place: int, used: frozenset[int]) -> bool:
+    def _choice(self, store: KeyValues, revision: int, place: int, used: frozenset[int]) -> bool:
         """Whether all can be explained if that open write has this revision."""
         floor, write = self.open[place]
         self.steps += 1

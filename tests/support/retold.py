@@ -116,7 +116,7 @@ FIXED_VALUES: Final = (*FIXED_KEYS, "counter", "bank", "kv-append")
 
 ONE_OBJECT: Final = (
     *("bank", "unique-ids", "catalog", "stats", "isolation", "long-fork", "convergence", "counter", "set-full"),
-    "kv-append",
+    *("kv-append", "etcd-kv"),
 )
 """Models of which two histories side by side are not judged each by itself, or are unknown where one is; strings have a
 dictionary in each history."""

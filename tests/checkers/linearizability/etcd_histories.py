@@ -87,8 +87,8 @@ def a_request(random: Random) -> dict[str, Any]:
     return {"Type": "txn", "Txn": txn}
 
 
-def random_calls(random: Random, size: int, unknown: float = 0.0) -> list[Call]:
-    """Calls that took effect one after another; one answer in three histories is changed."""
+def random_calls(random: Random, size: int, unknown: float = 0.0, moved: bool = True) -> list[Call]:
+    """Calls that took effect one after another; an answer of most is changed, its revision only if `moved`."""
     store, calls = Etcd(), list[Call]()
     for place in range(size):
         asked = a_request(random)
@@ -105,19 +105,19 @@ def random_calls(random: Random, size: int, unknown: float = 0.0) -> list[Call]:
         calls.append(Call(begin, end, asked, None if lost else output))
     if calls and random.random() < 0.6:
         place = random.randrange(len(calls))
-        calls[place] = calls[place]._replace(output=changed(calls[place].output, random))
+        calls[place] = calls[place]._replace(output=changed(calls[place].output, random, moved))
     return calls
 
 
-def changed(output: Any, random: Random) -> Any:
+def changed(output: Any, random: Random, moved: bool) -> Any:
     """Another answer: of another revision, of none of the keys, or of another value."""
     if output is None:
         return None
     text = json.dumps(output)
     revision = output["Revision"]
     other = json.loads(text.replace('"Value": "1"', '"Value": "2"').replace('"Value": "0"', '"Value": "1"'))
-    moved = json.loads(text) | {"Revision": max(2, revision + random.choice([-1, 1]))}
-    return random.choice([other, moved])
+    elsewhere = json.loads(text) | {"Revision": max(2, revision + random.choice([-1, 1]))}
+    return random.choice([other, elsewhere]) if moved else other
 
 
 def some_order(calls: Sequence[Call]) -> bool:

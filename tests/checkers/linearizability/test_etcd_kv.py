@@ -49,16 +49,17 @@ LEASED = {"OperationsOnSuccess": [{"Type": "put-operation", "Put": {"Key": "k", 
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "sentence"),
     [
         (request("leaseGrant"), "this is a leaseGrant"),
         (request("watch"), "only ranges and transactions"),
         (request("txn", Txn=LEASED), "under a lease"),
         ({"input": 1}, "no request of etcd's"),
+        ({"input": {"Type": "range", "Range": {"Start": "k"}}}, "without an answer"),
     ],
 )
-def test_what_is_not_judged_is_refused(value: Any, told: str) -> None:
-    with pytest.raises(UserError, match=told):
+def test_what_is_not_judged_is_refused(value: Any, sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
         judge([Op("invoke", 0, "call", value={"input": value["input"]}), Op("ok", 0, "call", value=value)])
 
 
