@@ -84,6 +84,8 @@ def an_object(model: str, seed: int) -> SmallHistory:
     random = Random(seed)
     calls = object_histories.random_calls(random, model, random.randint(1, 8))
     start, steps = object_histories.OBJECTS[model]
+    if model == "semaphore":
+        steps = object_histories.semaphore_of(1)
     texts = object_histories.texts_of([calls])
     return of_events(object_events(model, calls, texts), bruteforce.some_order(calls, start, steps), texts=texts)
 
@@ -98,7 +100,8 @@ def object_events(model: str, calls: Sequence[Any], texts: Sequence[str]) -> lis
     for process, (call, begin, end) in enumerate(calls):
         f = call[0] if model == "multi-register" else (STRING_NAMES if texts else NAMES).get(call[0], call[0])
         asked, told = (_mops(model, call, texts, seen) for seen in (False, True))
-        op = Op("invoke", process, f, asked)
+        owner = call[1] if model in object_histories.LOCKS and model != "semaphore" else None
+        op = Op("invoke", process, f, asked, session=owner)
         placed.append((begin, op))
         if end != NEVER:
             placed.append((end, op.complete("ok", mops=told)))
@@ -115,7 +118,10 @@ def _mops(model: str, call: Any, texts: Sequence[str], seen: bool) -> tuple[Mop,
             for g, a in zip(given, answers, strict=True)
         )
     reads = f in ("r", "dequeue")
-    if model == "lin-set" and f == "r":
+    if model in object_histories.LOCKS:
+        token = answer if seen and model == "fenced-mutex" and answer != object_histories.UNKNOWN else None
+        return (Mop(f, 0, given if model == "semaphore" else token),)
+    if model in object_histories.SETS and f == "r":
         return (Mop("r", 0, values=tuple(sorted(answer)) if seen else None),)
     value = (answer if seen and answer != object_histories.UNKNOWN else None) if reads else given
     return (Mop(f, 0, FOREIGN_BASE - 1 - texts.index(value) if isinstance(value, str) else value),)

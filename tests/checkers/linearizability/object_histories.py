@@ -50,9 +50,12 @@ def fenced(state: Any, call: Call) -> Iterable[Any]:
 PERMITS = 2
 
 
-def semaphore(state: Any, call: Call) -> Iterable[Any]:
-    taken = state + (call[1] if call[0] == "acquire" else -call[1])
-    return [taken] if 0 <= taken <= PERMITS else []
+def semaphore_of(permits: int) -> Callable[[Any, Call], Iterable[Any]]:
+    def semaphore(state: Any, call: Call) -> Iterable[Any]:
+        taken = state + (call[1] if call[0] == "acquire" else -call[1])
+        return [taken] if 0 <= taken <= permits else []
+
+    return semaphore
 
 
 def fifo(state: Any, call: Call) -> Iterable[Any]:
@@ -100,7 +103,7 @@ OBJECTS: dict[str, tuple[Any, Callable[[Any, Call], Iterable[Any]]]] = {
     "owner-mutex": ((None, 0, 0), owned),
     "reentrant-mutex": ((None, 0, 0), reentrant),
     "fenced-mutex": ((None, 0, None), fenced),
-    "semaphore": (0, semaphore),
+    "semaphore": (0, semaphore_of(PERMITS)),
     "fifo-queue": ((), fifo),
     "lin-queue": ((), bag),
     "lin-set": (frozenset(), members),
