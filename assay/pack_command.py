@@ -27,7 +27,7 @@ from harness.atomic_write import atomic_write, scratch_folder
 from harness.errors import HarnessError, UnwritableError, UserError
 from harness.history.cores import usable_cores
 
-NEEDED: Final = ("pyspark", "numba", "numpy", "pyarrow", "pandas", "msgspec")
+NEEDED: Final = ("pyspark", "numba", "numpy", "pyarrow", "pandas", "msgspec", "python-sat")
 """What workers import, besides what these need."""
 
 _STDLIB_WITHOUT: Final = frozenset(
@@ -39,7 +39,7 @@ _FILES_WITHOUT: Final = re.compile(
 )
 """Of a dependency's files, by their paths."""
 
-_TRIAL: Final = "import checkers.api, pyspark, pyarrow.parquet, pandas, ssl; print(checkers.__file__)"
+_TRIAL: Final = "import checkers.api, pyspark, pyarrow.parquet, pandas, pysat.solvers, ssl; print(checkers.__file__)"
 
 
 def pack_command(to: Path, overwrite: bool) -> str:

@@ -42,6 +42,8 @@ def refusal(group: str, source: Source) -> str | None:
         return UNSOLICITED
     if any(row["f"] == "list" and row["mops"] is None for row in found):
         return "can't be exported"  # A listing of nothing has no key, and others have one.
+    if any(mop["values"] and mop["value"] is not None for row in found for mop in row["mops"] or ()):
+        return OPEN  # What a master answers of a table stands beside the table.
     lists = [mop["values"] for row in found for mop in row["mops"] or () if mop["values"]]
     return OPEN if any(None in values for values in lists) else None
 

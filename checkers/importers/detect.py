@@ -101,6 +101,16 @@ def suggested(named: Place | str) -> str | None:
         return None
 
 
+def _require_reachable(path: Path) -> None:
+    """Raise UserError where a folder above it may not be entered; that there is nothing is said by whoever reads it."""
+    try:
+        path.stat()
+    except PermissionError as error:
+        raise UserError(f"{path} can't be read: {error.strerror}.") from error
+    except OSError:
+        return
+
+
 def open_source(named: Place | str, format: str = "auto", *, verify: bool = True, alone: bool = False) -> Source:
     """The history that a path or address names: a file, a folder of parts, or a run directory (its saved history, or
     its journal if the run ended early).
@@ -113,6 +123,7 @@ def open_source(named: Place | str, format: str = "auto", *, verify: bool = True
         raise UserError(f"There is no format {format!r}; the formats are {', '.join(FORMATS)}.")
     path = place_of(named)
     if isinstance(path, Path):
+        _require_reachable(path)
         path = _in_store(path)
     if isinstance(path, Address):
         if format not in ("auto", "parquet"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -101,7 +102,7 @@ def judge_by_each(
     verdicts = []
     for name in asked:
         sources = [_sources(model, options, name, orders) for orders in range(min(orders_of(name), most) + 1)]
-        found = _by_orders(find, sources, wanted)
+        found = _by_orders(find, sources, wanted, options.explain)
         verdict = verdict_of(model, source, engine, name, found)
         stated = sources[-1] & ~_sources(model, replace(options, settings={}), name, len(sources) - 1)
         question = LevelQuestion(
@@ -203,7 +204,7 @@ def _require_times(source: Source, options: CheckOptions) -> None:
 
 
 def _by_orders(
-    find: Callable[[int, int, tuple[int, ...]], Found], sources: list[int], wanted: tuple[int, ...]
+    find: Callable[[int, int, tuple[int, ...]], Found], sources: list[int], wanted: tuple[int, ...], most: int
 ) -> Found:
     """Anomalies, each named by the fewest orders that it rests on; `sources[k]` says what orders versions if `k` orders
     count besides dependencies."""
@@ -213,23 +214,25 @@ def _by_orders(
     if not less or not any(_stem(anomaly)[0] in _ORDERED for anomaly in found.counts):
         return found
     every = [*(find(sources[orders], orders, (orders,)) for orders in less), found]
-    return _by_least_orders(every, [sources.index(sources[orders]) for orders in (*less, own)])
+    return _by_least_orders(every, [sources.index(sources[orders]) for orders in (*less, own)], most)
 
 
-def _by_least_orders(found: Sequence[Found], rests_on: Sequence[int]) -> Found:
-    """What was found by fewer orders and by more as one, the last being by all. Where versions are ordered by
-    `rests_on` orders, so is each anomaly that shows only then, and its name says so."""
-    counts: dict[str, int] = {}
-    kept: list[Finding] = []
+def _by_least_orders(found: Sequence[Found], rests_on: Sequence[int], most: int) -> Found:
+    """What was found by fewer orders and by more as one, the last being by all, at most `most` examples of each. Where
+    versions are ordered by `rests_on` orders, so is each anomaly that shows only then, and its name says so."""
+    counts: Counter[str] = Counter()
+    kept: dict[str, list[Finding]] = {}
     for each, least in zip(found, rests_on, strict=True):
         names = {name: _resting_on(name, least) for name in each.counts}
         known = implied_anomalies(counts)
         names = {name: new for name, new in names.items() if new not in (known if new != name else counts)}
-        counts |= {new: each.counts[name] for name, new in names.items()}
-        kept += [
-            replaced(finding, anomaly=names[finding.anomaly]) for finding in each.findings if finding.anomaly in names
-        ]
-    return found[-1]._replace(counts=counts, findings=tuple(kept), whole=all(each.whole for each in found))
+        counts.update({new: sum(each.counts[n] for n in names if names[n] == new) for new in names.values()})
+        for finding in each.findings:
+            if finding.anomaly in names:
+                new = names[finding.anomaly]
+                kept.setdefault(new, []).append(replaced(finding, anomaly=new))
+    examples = tuple(finding for few in kept.values() for finding in few[:most])
+    return found[-1]._replace(counts=dict(counts), findings=examples, whole=all(each.whole for each in found))
 
 
 def _resting_on(name: str, least: int) -> str:

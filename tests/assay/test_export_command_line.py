@@ -19,7 +19,8 @@ INFO  jepsen.util - 0	:fail	:cas	[2 3]
 
 def test_a_run_of_ours_is_judged_the_same_from_its_copy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     chosen = ("--nemesis", "power-cut", "--flaw", "raft-ack-before-fsync", "--seed", "1", "--time-limit", "20")
-    run = Path(assay(capsys, "run", "register", *chosen, "--store", tmp_path, "--json").objects[0]["run"])
+    kept = ("--keep-journal", "--store", tmp_path, "--json")
+    run = Path(assay(capsys, "run", "register", *chosen, *kept).objects[0]["run"])
     answer = assay(capsys, "export", run)
     copy = run / "history.edn"
     lines = copy.read_text().splitlines()

@@ -93,7 +93,7 @@ def test_a_control_connection_that_is_cut_for_20_seconds(tmp_path: Path, monkeyp
     assert verdict.overall == "unknown", verdict.reasons
     assert verdict.safety.answer is True and verdict.harness.answer is False
     assert any("SSH to" in reason for reason in verdict.reasons), verdict.reasons
-    assert verdict.liveness.answer is True, "it was healed in the end"
+    assert verdict.why == "harness" and verdict.liveness.answer is not False, "the load may end before all is healed"
 
 
 def test_cuts_that_vanish_end_the_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,7 @@ def test_a_lost_connection_a_nemesis_that_does_nothing_and_a_teardown_that_raise
     verdict = outcome.verdict
     assert verdict.safety.answer is True and verdict.harness.answer is False, verdict.reasons
     assert any("t1" in reason and "SSH" in reason for reason in verdict.reasons), verdict.reasons
-    assert verdict.liveness.answer is True, "it was healed over a new connection"
+    assert verdict.liveness.answer is not False, "the load may end before there is a new connection"
     honest.never_saw(outcome, "kill")
     honest.is_unknown_only_for(outcome, "kill")
     honest.lost_only_the_teardown(outcome, "unknown")
