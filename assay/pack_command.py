@@ -98,7 +98,7 @@ def _files() -> Iterator[tuple[Path, Path]]:
     for package in (checkers, harness):
         place = Path(str(package.__file__)).parent
         yield from _tree(place, site / place.name, frozenset())
-    for kernel in kernels_directory().iterdir():
+    for kernel in filter(Path.is_file, kernels_directory().iterdir()):
         yield kernel, site / "checkers" / "__pycache__" / "kernels" / kernel.name
 
 
