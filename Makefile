@@ -66,11 +66,7 @@ bench: $(STAMP)
 	$(BIN)/python -m bench $(BENCH_ARGS)
 
 torture: $(STAMP)
-	$(BIN)/python -m assay.campaign $(TORTURE_ARGS)
-	$(BIN)/python -m tests.support.fresh --first-seed $$(date +%s)
-	$(BIN)/python -m tests.support.mutants
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m campaign -o timeout=3600
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m 'hypothesis and not docker' --hypothesis-profile torture -o timeout=3600
+	$(BIN)/assay night run tests/torture.toml --resume --store $(STORE) $(TORTURE_ARGS)
 
 doctor: $(STAMP)
 	@$(BIN)/assay doctor

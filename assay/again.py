@@ -11,16 +11,16 @@ from typing import Any, Final
 import msgspec
 
 from assay.check_command import EXIT_BAD_ARGUMENTS, EXIT_HARNESS
+from assay.judging import checkers_of
 from assay.progress import counting
 from assay.telling import Teller
-from checkers.api import Judged, judge_runs
+from checkers.api import Judged, RunToJudge, judge_runs
 from checkers.options import CheckOptions
 from harness.errors import UserError
 from harness.history.rundir import RunDir, is_run, open_run
 from harness.verdict.facts import conclude_run, read_record
 from harness.verdict.run_seal import is_verdict_of
 from harness.verdict.run_verdict import EXIT_CODES
-from workloads.registry import workload
 
 _FILES: Final = ("run.json", "verdict.json", "history.parquet", "history.journal")
 """Each of these shows that a folder is a run, or what is left of one."""
@@ -102,11 +102,12 @@ def _is_there(path: Path) -> bool:
 
 def judged_again(runs: Sequence[Path], engine: str, options: CheckOptions) -> Iterator[RunAgain]:
     """The row of each run, in order; what is wrong with one is told of it and costs no other."""
-    asked: list[tuple[Path, tuple[str, ...]]] = []
+    asked: list[RunToJudge] = []
     errors: dict[Path, Judged] = {}
     for run in runs:
         try:
-            asked.append((run.resolve(), workload(read_record(open_run(run)).workload).checkers))
+            record = read_record(open_run(run))
+            asked.append((run.resolve(), checkers_of(record), record.settings))
         except (UserError, OSError) as error:
             errors[run] = Judged(error=str(error))
     found = judge_runs(asked, engine, options)

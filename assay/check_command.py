@@ -198,7 +198,9 @@ def judged_as_far_as_whole(place: Place, request: CheckRequest) -> dict[str, Any
     source, purpose = found
     models = models_of(place, purpose) if request.model is None else (request.model,)
     require_models_known(models)
-    return _of_history(place, check_source(source, models, engine=request.engine, options=request.options))
+    settings = purpose.settings if request.model is None else {}
+    verdicts = check_source(source, models, engine=request.engine, options=request.options, settings=settings)
+    return _of_history(place, verdicts)
 
 
 def _of_history(place: Place, verdicts: Mapping[str, Verdict]) -> dict[str, Any]:
@@ -256,15 +258,17 @@ def whole_or_unknown(path: Place, found: dict[str, Any]) -> dict[str, Any]:
 def judged_run(path: Path, request: CheckRequest) -> dict[str, Any]:
     """All that a run's workload asks for, with the run's own four questions answered anew; its one word answers them
     all, so that a run that did not come to its end is valid by no command."""
-    from assay.judging import judge_run  # Workloads, which bring the whole reference cluster with them.
+    from assay.judging import (
+        checkers_of,
+        judge_run,  # Workloads, which bring the whole reference cluster with them.
+    )
     from harness.verdict.facts import conclude_run, read_record
-    from workloads.registry import workload
 
     rundir = open_run(path)
     if request.format not in ("auto", "journal", "parquet"):
         raise UserError(f"{path} is a run of assay, whose history is not {request.format}; leave --format out.")
     record = read_record(rundir)
-    require_consistency(request.options.consistency, workload(record.workload).checkers)
+    require_consistency(request.options.consistency, checkers_of(record))
     verdicts = judge_run(rundir, request.options, request.engine)
     concluded = conclude_run(rundir, {name: as_object(verdict) for name, verdict in verdicts.items()})
     checkers = dict(concluded.checkers)
@@ -381,6 +385,15 @@ def spark_options(engine: str, master: str | None, conf: Sequence[str], archive:
     if master is not None:
         refuse_settings(master, dict(settings))
     return SparkOptions(master, settings, archive)
+
+
+def named_model(model: str | None) -> str | None:
+    """The model as it is judged by: that of an installed package is the file and the name that it stands for."""
+    if model is None or model in MODELS or is_own_code(model):
+        return model
+    from assay.discovery import installed_model
+
+    return installed_model(model)
 
 
 def consistencies_of(texts: Sequence[str], model: str | None, manifest: bool) -> tuple[str | None, ...]:

@@ -1,4 +1,4 @@
-"""The command line: `assay run | check | generate | pack | export | import | list | report | cluster | doctor`."""
+"""The command line: `assay run | night | check | verify | new | generate | pack | export | import | list | …`."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ import typer
 from assay.cli_options import (
     COUNT_HELP,
     LOAD_HELP,
+    MASTERS_HELP,
+    NODES_HELP,
     SEARCH_HELP,
     SEED_LIMIT_HELP,
     SEEDS_HELP,
@@ -28,20 +30,29 @@ from assay.cli_options import (
     CheckReport,
     CompletionsAlone,
     Consistency,
+    Database,
+    DatabaseOptions,
     Debug,
     Evidence,
     FailedCas,
     Flaws,
+    Hosts,
+    Image,
+    Inputs,
     KeepJournal,
     Manifest,
     Model,
     ModelSettings,
     Nemeses,
+    Plugins,
+    Record,
     SparkArchive,
     SparkMaster,
     Swarm,
+    Targets,
     WhatIsWhole,
 )
+from assay.night_options import compare, gate, index, night_app, triage
 from assay.telling import EXIT_WITHOUT_VERDICT, Untold, print_any_name, say_at_once
 from harness.errors import HarnessError, UnwritableError, UserError
 
@@ -98,14 +109,20 @@ def loading_only() -> AbstractContextManager[None]:
 
 @app.command()
 def run(
-    workload: Annotated[str, typer.Argument(help="What the clients do; see `assay list workloads`.")],
-    on: Annotated[str, typer.Option(help="Where the cluster runs: sim or docker.")] = "sim",
+    workload: Annotated[str, typer.Argument(help="What the clients do; see `assay list workloads`.")] = "",
+    on: Annotated[str, typer.Option(help="Where the cluster runs: sim, docker or ssh.")] = "sim",
     nemesis: Nemeses = None,
     time_limit: Annotated[float, typer.Option(help=LOAD_HELP)] = 60.0,
     rate: Annotated[float, typer.Option(help="Operations a second, over all clients.")] = 100.0,
     concurrency: Annotated[int, typer.Option(help="Clients at work at once.")] = 10,
-    masters: Annotated[int, typer.Option(help="Master nodes (an odd number).")] = 3,
-    nodes: Annotated[int, typer.Option(help="Tablet servers.")] = 5,
+    database: Database = None,
+    plugin: Plugins = None,
+    database_option: DatabaseOptions = None,
+    image: Image = None,
+    hosts: Hosts = None,
+    install: Annotated[bool, typer.Option("--install", help="Install on hosts what they lack for faults.")] = False,
+    masters: Annotated[int | None, typer.Option(help=MASTERS_HELP)] = None,
+    nodes: Annotated[int | None, typer.Option(help=NODES_HELP)] = None,
     zones: Annotated[int | None, typer.Option(help=ZONES_HELP)] = None,
     seed: Annotated[int | None, typer.Option(help="The seed of all choices; a random one if not given.")] = None,
     seeds: Annotated[list[str] | None, typer.Option(help=SEEDS_HELP)] = None,
@@ -125,37 +142,29 @@ def run(
     floor: Annotated[list[str] | None, typer.Option(help="KEY=VALUE: what a run must reach; repeatable.")] = None,
     option: Annotated[list[str] | None, typer.Option("-o", help="KEY=VALUE for the workload; repeatable.")] = None,
     table: Annotated[str | None, typer.Option(help="How its table is replicated; short for -o table=.")] = None,
+    inputs: Inputs = None,
+    targets: Targets = "node",
+    record: Record = None,
     json_output: Annotated[bool, typer.Option("--json", help="Print the verdict as one JSON object.")] = False,
     debug: Debug = False,
 ) -> int:
     """Start a cluster, throw faults at it while clients work, save the history and judge it."""
     with judging(not (seeds or until_invalid or test_count is not None)) as judge:
         with loading_only():
-            from assay.options import RunOptions, key_values, listed
-            from assay.run_command import Many, run_or_runs
+            from assay.options import RunOptions, asked_of, system_of
+            from assay.run_command import Many, carried_out, run_or_runs
+        same: dict[str, Any] = {"on": on, "store": store, "swarm": swarm, "keep_journal": keep_journal}
+        same |= {"workload": workload, "inputs": inputs, "targets": targets, "record": record}
+        same |= {"time_limit": time_limit, "rate": rate, "op_timeout": op_timeout, "probe_period": probe_period}
+        same |= {"concurrency": concurrency, "zones": zones, "recovery_budget": recovery_budget, "install": install}
         options = RunOptions(
-            workload=workload,
-            on=on,
-            nemesis=listed("--nemesis", "fault", nemesis),
-            time_limit=time_limit,
-            rate=rate,
-            concurrency=concurrency,
-            masters=masters,
-            nodes=nodes,
-            zones=zones,
-            seed=random.SystemRandom().getrandbits(32) if seed is None else seed,
-            flaw=listed("--flaw", "flaw", flaw),
-            world=",".join(listed("--world", "key", world)),
-            store=store,
-            op_timeout=op_timeout,
-            recovery_budget=recovery_budget,
-            probe_period=probe_period,
-            floors=key_values(floor or [], "--floor"),
-            workload_options=key_values([*(option or []), *([] if table is None else [f"table={table}"])]),
-            swarm=swarm,
-            keep_journal=keep_journal,
+            **system_of(database, masters, nodes, plugin, database_option, image, hosts),
+            **asked_of(nemesis, flaw, world, floor, option, table),
+            **same,
+            seed=seed if seed is not None else 0 if inputs else random.SystemRandom().getrandbits(32),
         )
         many = Many(seeds, jobs, keep_valid, seed is not None, until_invalid, test_count, seed_timeout)
+        options = carried_out(options, many)
         return run_or_runs(options, many, json_output, judge, _process.is_program)
 
 
@@ -187,6 +196,7 @@ def check(
     from assay import check_command as command
     from assay.evidence import require_evidence
 
+    model = command.named_model(model)
     command.one_kind_of_input(paths or [], manifest, model, format, report)
     require_evidence(evidence, len(paths or []), manifest is not None, model)
     spark = command.spark_options(engine, spark_master, spark_conf or [], spark_archive)
@@ -206,6 +216,102 @@ def check(
         return check_manifest(ManifestRequest(manifest, engine, options), json_output)
     request = command.CheckRequest(model, format, engine, options, asked, report, evidence, what_is_whole)
     return command.check_and_report(paths or [], request, json_output=json_output)
+
+
+@app.command()
+def shrink(
+    path: Annotated[str, typer.Argument(help="A history in any format of `assay check`, or a run directory.")],
+    model: Model = None,
+    format: Annotated[str, typer.Option(help="The file's format; auto detects it.")] = "auto",
+    failed_cas: FailedCas = "auto",
+    consistency: Annotated[str | None, typer.Option(help="What must hold (`assay list consistency`).")] = None,
+    alone: CompletionsAlone = False,
+    setting: ModelSettings = None,
+    anomaly: Annotated[str | None, typer.Option(help="The finding to follow; else the strongest.")] = None,
+    budget: Annotated[str, typer.Option(help="How long to try, such as 90s or 20m.")] = "10m",
+    jobs: Annotated[int, typer.Option(help="Of a run: how many processes work at once.")] = 1,
+    to: Annotated[Path | None, typer.Option(help="The folder to write; else one named after what is shrunk.")] = None,
+    museum: Annotated[str | None, typer.Option(help="Of a run: also keep it as results/museum/NAME.")] = None,
+    time_limit: Annotated[float, typer.Option(min=0, help=SEARCH_HELP.format("Seconds"))] = 60.0,
+    memory_limit: Annotated[int, typer.Option(min=1, help=SEARCH_HELP.format("MiB"))] = 1024,
+    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    debug: Debug = False,
+) -> int:
+    """Leave out of a refuted run, or history, all that is not needed to refute it in the same way."""
+    leave_pandas_out()
+    from assay import check_command as command
+    from assay.night.plan import seconds
+    from assay.reproduce.shrink_command import ShrinkRequest, shrink
+    from harness.history.rundir import is_run
+
+    if model is None and "://" not in path and is_run(Path(path)):
+        from assay.reproduce.shrink_run import ShrinkRunRequest, shrink_run
+
+        return shrink_run(ShrinkRunRequest(Path(path), seconds("--budget", budget), jobs, to, museum), json_output)
+    if museum is not None:
+        raise UserError("--museum is for runs in the simulator.")
+
+    model = command.named_model(model)
+    asked = command.consistencies_of([consistency] if consistency else [], model, manifest=True)
+    options = command.check_options(failed_cas, asked[0], debug, model, setting or [])
+    options = replace(options, time_limit_s=time_limit, memory_mib=memory_limit, alone=alone)
+    request = ShrinkRequest(path, model, options, format, anomaly, seconds("--budget", budget), to)
+    return shrink(request, json_output)
+
+
+@app.command()
+def museum(
+    names: Annotated[list[str] | None, typer.Argument(help="Entries of results/museum; all if none is named.")] = None,
+    keys: Annotated[int, typer.Option(min=0, help="So many other chances for an entry that is stale.")] = 0,
+    jobs: Annotated[int, typer.Option(min=1, help="How many runs at once.")] = 1,
+    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object for each entry.")] = False,
+    debug: Debug = False,
+) -> int:
+    """Make the smallest runs of bugs that were found again: is one back, and does each still mean something?"""
+    leave_pandas_out()
+    from assay.reproduce.museum import museum_command
+
+    return museum_command(names or [], keys, jobs, json_output)
+
+
+@app.command()
+def replay(
+    path: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory in the store.")],
+    times: Annotated[int | None, typer.Option(min=1, help="Of a run in real time: how often; else 10.")] = None,
+    until_hits: Annotated[int | None, typer.Option(min=1, help="Of such a run: enough once so many show it.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Of such a run: how many at once.")] = 1,
+    against: Annotated[str | None, typer.Option(help="Of a simulated run: by the code of this commit.")] = None,
+    likelihood: Annotated[bool, typer.Option("--likelihood", help="Of such a run: when it became inevitable.")] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    debug: Debug = False,
+) -> int:
+    """Make a saved run again: whether it shows its finding, and where it goes another way."""
+    leave_pandas_out()
+    from assay.reproduce.replay import ReplayRequest, replay
+
+    return replay(ReplayRequest(path, times, until_hits, jobs, against, likelihood), json_output)
+
+
+@app.command()
+def bisect(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run with a finding, in the store.")],
+    good: Annotated[str, typer.Option(help="A commit without it.")],
+    bad: Annotated[str, typer.Option(help="A later commit with it.")] = "HEAD",
+    build: Annotated[str | None, typer.Option(help="A shell command that builds a commit of another system.")] = None,
+    repository: Annotated[Path | None, typer.Option(help="That system's repository, if not this directory's.")] = None,
+    several: Annotated[int, typer.Option("--runs", min=1, max=1000, help="Seeds at each visit to a commit.")] = 4,
+    jobs: Annotated[int, typer.Option(min=1, max=64, help="How many runs at once.")] = 1,
+    budget: Annotated[str, typer.Option(help="How long to try, such as 20m or 8h.")] = "1h",
+    to: Annotated[Path | None, typer.Option(help="The record, which is resumed; else one named after the run.")] = None,
+    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    debug: Debug = False,
+) -> int:
+    """Find the commit that brought the finding of a run, which shows in some seeds only."""
+    from assay.night.plan import seconds
+    from assay.reproduce.bisect_command import BisectRequest, bisect
+
+    budget_s = seconds("--budget", budget)
+    return bisect(BisectRequest(run, good, bad, build, repository, several, jobs, budget_s, to), json_output)
 
 
 @app.command()
@@ -283,8 +389,10 @@ def pack(
 
 @app.command(name="list")
 def list_names(
-    what: Annotated[str, typer.Argument(help="workloads, nemeses, flaws, failpoints, worlds, models or consistency")],
-    verbose: Annotated[bool, typer.Option("-v", help="Also the settings of workloads and nemeses.")] = False,
+    what: Annotated[
+        str, typer.Argument(help="workloads, databases, nemeses, flaws, failpoints, worlds, models or consistency")
+    ],
+    verbose: Annotated[bool, typer.Option("-v", help="Also the settings of workloads, nemeses and databases.")] = False,
     debug: Debug = False,
 ) -> int:
     """List what can be named on the command line."""
@@ -297,7 +405,9 @@ def list_names(
 @app.command()
 def report(
     run_directory: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory in the store.")],
-    to: Annotated[Path | None, typer.Option(help="The file to write, instead of the run's report.html.")] = None,
+    to: Annotated[
+        Path | None, typer.Option(help="A file instead of the run's report.html; or a folder: with all operations.")
+    ] = None,
     debug: Debug = False,
 ) -> int:
     """Build the report of a saved run again; 2 if its files are not those of one whole run."""
@@ -308,6 +418,38 @@ def report(
     if unfit:
         complain(f"the saved files are not those of one whole run: {'; '.join(unfit)}.")
     return EXIT_UNKNOWN if unfit else EXIT_VALID
+
+
+@app.command()
+def verify(
+    database: Annotated[str, typer.Argument(help="A database by name, or FILE.py, or FILE.py:NAME.")],
+    database_option: DatabaseOptions = None,
+    debug: Debug = False,
+) -> int:
+    """Try in containers whether a database's plugin does what it says; 1 if not, with a sentence for each failure."""
+    from assay.options import key_values
+    from assay.verify.command import verify_command
+
+    return verify_command(database, key_values(database_option or [], "-d"), typer.echo)
+
+
+new_app = typer.Typer(no_args_is_help=True, help="Write something of one's own to begin with.")
+app.add_typer(new_app, name="new")
+
+
+@new_app.command(name="database")
+def new_database(
+    name: Annotated[str, typer.Argument(help="What it is called; a folder of this name is made.")],
+    to: Annotated[Path, typer.Option(help="The directory that the folder is made in.")] = Path("."),
+    broken: Annotated[bool, typer.Option("--broken", help="Its store keeps all in memory, which is found.")] = False,
+    debug: Debug = False,
+) -> int:
+    """Write a database of one's own that works: plugin, store, test, README."""
+    from assay import new_command
+
+    for line in new_command.new_database(name, to, broken):
+        typer.echo(line)
+    return EXIT_VALID
 
 
 cluster_app = typer.Typer(no_args_is_help=True, help="A cluster in containers: start it, look at it, call it.")
@@ -388,12 +530,36 @@ def doctor(
     clean: Annotated[bool, typer.Option("--clean", help="Remove what runs that were killed left behind.")] = False,
     build: Annotated[bool, typer.Option("--build", help="Make the node image if it is not there.")] = False,
     store: Annotated[Path, typer.Option(help="The store that is looked at.")] = Path("store"),
+    hosts: Hosts = None,
     debug: Debug = False,
 ) -> int:
-    """Say what this machine can do, with a sentence for each lack."""
-    from assay.doctor_command import print_doctor
+    """Say what this machine can do, or hosts can, with a sentence for each lack."""
+    from assay.doctor_command import print_doctor, print_hosts
 
+    if hosts is not None:
+        return print_hosts(hosts, clean)
     return print_doctor(clean=clean, build=build, store=store)
+
+
+@app.command(name="track-record")
+def track_record(
+    databases: Annotated[list[str] | None, typer.Argument(help="Only these; see `assay list databases`.")] = None,
+    runs: Annotated[int, typer.Option(help="Runs of each row.", min=1, max=100)] = 3,
+    record: Annotated[Path, typer.Option(help="The file of outcomes.")] = Path("store/track-record.jsonl"),
+    only_table: Annotated[bool, typer.Option("--only-table", help="Make no run: tell what the record has.")] = False,
+    to: Annotated[Path | None, typer.Option(help="The document whose table is made anew.")] = None,
+    store: Annotated[Path, typer.Option(help="Directory that runs are saved in.")] = Path("store"),
+    debug: Debug = False,
+) -> int:
+    """Try again what is known of databases that people use, in containers, and tell it as a table."""
+    from assay.track_record import tell_track_record
+
+    return tell_track_record(databases or [], runs, record, store, to, only_table)
+
+
+app.add_typer(night_app, name="night")
+for command in (index, triage, gate, compare):
+    app.command()(command)
 
 
 def invoke(arguments: list[str] | None) -> int:

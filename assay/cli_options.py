@@ -8,6 +8,9 @@ from typing import Annotated
 
 import typer
 
+LISTS_HELP = "workloads, databases, nemeses, flaws, failpoints, worlds, models or consistency"
+MASTERS_HELP = "Master nodes of the reference cluster (an odd number); 3 if not given."
+NODES_HELP = "Tablet servers, 5 if not given; of another database its nodes, as many as it has by default."
 ZONES_HELP = "Zones that the nodes stand in, in turn; 3 in containers, else those of the world."
 SEEDS_HELP = "FIRST..LAST: one run for each seed, a line each; reports for those that are not valid."
 UNTIL_HELP = "End at the first seed that is invalid: of --seeds, else from --seed upwards."
@@ -25,6 +28,22 @@ def state_debug(debug: bool) -> bool:
 
 
 Flaws = Annotated[list[str] | None, typer.Option(help="Known bugs to switch on; see `assay list flaws`.")]
+Database = Annotated[
+    str | None,
+    typer.Option(help="Another than the reference cluster (`assay list databases`), or FILE.py, or FILE.py:NAME."),
+]
+Plugins = Annotated[
+    list[str] | None, typer.Option("--plugin", help="FILE.py with workloads or nemeses of one's own; repeatable.")
+]
+Image = Annotated[
+    str | None, typer.Option(help="An image that nodes are made of, with the database, sshd and Python 3.9 in it.")
+]
+Hosts = Annotated[
+    Path | None, typer.Option(help="The file of the hosts to run on with --on ssh (TOML, a table [[host]] for each).")
+]
+DatabaseOptions = Annotated[
+    list[str] | None, typer.Option("-d", help="KEY=VALUE for the database (`assay list databases -v`); repeatable.")
+]
 Model = Annotated[
     str | None,
     typer.Option(help="What to check for (`assay list models`, or FILE.py:NAME); else what the input is for."),
@@ -76,3 +95,6 @@ SparkMaster = Annotated[
 SparkArchive = Annotated[
     Path | None, typer.Option(help="What executors run, made by `assay pack`; else what they have.")
 ]
+Inputs = Annotated[Path | None, typer.Option(help="A folder of inputs, which are carried out (docs/reproduce.md).")]
+Targets = Annotated[str, typer.Option(help="Whom the faults of --inputs hit: their node, or who has its role then.")]
+Record = Annotated[Path | None, typer.Option(help="Also save the run's inputs, in this folder.")]

@@ -39,6 +39,8 @@ from cluster.wire.messages import (
     ListTablesReply,
     ListTabletServers,
     MastersReply,
+    Regional,
+    Replicas,
     Request,
     TableLocationsReply,
     TableSchemaReply,
@@ -99,12 +101,39 @@ def _number(arguments: Arguments, name: str) -> int:
 
 
 def _create(client: ClusterClient, given: Arguments) -> Awaitable[Any]:
-    buckets, replicas = _number(given, "buckets"), _number(given, "replicas")
+    buckets, replicas = _number(given, "buckets"), _replicas(given)
     return client.catalog.create_table(given["name"], columns(given["columns"]), buckets, replicas, given["design"])
 
 
+def _replicas(given: Arguments) -> Replicas:
+    """A number of `replicas`, or some by zone: `home=z1 voters=z1:2,z2:1 learners=z3:1`; raises UserError."""
+    if given["voters"]:
+        return Regional(given["home"], _by_zone(given, "voters"), _by_zone(given, "learners"))
+    if given["home"] or given["learners"]:
+        raise UserError("Replicas that stand in certain zones have voters=ZONE:NUMBER,… among them.")
+    return _number(given, "replicas")
+
+
+def _by_zone(given: Arguments, name: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for part in filter(None, given[name].split(",")):
+        zone, _, count = part.rpartition(":")
+        if not zone or not count.isdecimal() or zone in found:
+            raise UserError(f"{name} are told as ZONE:NUMBER,…, each zone once, not {given[name]!r}.")
+        found[zone] = int(count)
+    return found
+
+
+def _place(client: ClusterClient, given: Arguments) -> Awaitable[Any]:
+    return client.catalog.place_table(_replicas(given), given["name"], given["table_id"])
+
+
 def _alter(client: ClusterClient, given: Arguments) -> Awaitable[Any]:
-    return client.catalog.alter_table(given["name"], steps(given), given["new_name"] or None)
+    return client.catalog.alter_table(given["name"], steps(given), given["new_name"] or None, given["table_id"])
+
+
+def _delete(client: ClusterClient, given: Arguments) -> Awaitable[Any]:
+    return client.catalog.delete_table(given["name"], given["table_id"])
 
 
 def _change_masters(client: ClusterClient, given: Arguments) -> Awaitable[Any]:
@@ -130,13 +159,16 @@ TRANSFER_TIMEOUT_S = 0.8 * CALL_TIMEOUT_S
 """A leader is left so long to hand over; its answer has to arrive within the call's time."""
 
 _NAME: Final[Mapping[str, str | None]] = {"name": None}
-_TABLE: Final = {"columns": "value:int64", "buckets": "1", "replicas": "3", "design": "raft"}
+_WHICH: Final[Mapping[str, str | None]] = {"name": "", "table_id": ""}
+_REPLICAS: Final[Mapping[str, str | None]] = {"replicas": "3", "home": "", "voters": "", "learners": ""}
+_TABLE: Final = {"columns": "value:int64", "buckets": "1", **_REPLICAS, "design": "raft"}
 _MASTERS: Final = {"add": "", "address": "", "remove": ""}
 
 CHANGES: Final[Mapping[str, OperatorCall]] = {
     "CreateTable": OperatorCall({**_NAME, **_TABLE}, _create),
-    "AlterTable": OperatorCall({**_NAME, "add": "", "drop": "", "rename": "", "new_name": ""}, _alter),
-    "DeleteTable": OperatorCall(_NAME, lambda client, given: client.catalog.delete_table(given["name"])),
+    "AlterTable": OperatorCall({**_WHICH, "add": "", "drop": "", "rename": "", "new_name": ""}, _alter),
+    "DeleteTable": OperatorCall(_WHICH, _delete),
+    "PlaceTable": OperatorCall({**_WHICH, **_REPLICAS}, _place),
     "ChangeMasters": OperatorCall(_MASTERS, _change_masters),
     "DecommissionServer": OperatorCall({"server": None, "leaving": "yes"}, _decommission),
     "TransferLeadership": OperatorCall({"group": None, "target": None}, _transfer),
@@ -148,22 +180,22 @@ def _question(arguments: Mapping[str, str | None], make: Callable[..., Request],
 
     def ask(client: ClusterClient, given: Arguments) -> Awaitable[Any]:
         bound = _number(given, "max_staleness_ms") if given["max_staleness_ms"] else None
-        request = make(*(given[key] for key in arguments), max_staleness_ms=bound)
+        request = make(**{key: given[key] for key in arguments}, max_staleness_ms=bound)
         return (client.ask_leader if bound is None else client.ask_any_master)(request, reply)
 
     return OperatorCall({**arguments, "max_staleness_ms": ""}, ask)
 
 
-def _tablets(names: str, max_staleness_ms: int | None) -> GetTabletLocations:
-    return GetTabletLocations(tuple(names.split(",")), max_staleness_ms)
+def _tablets(tablets: str, max_staleness_ms: int | None) -> GetTabletLocations:
+    return GetTabletLocations(tuple(tablets.split(",")), max_staleness_ms)
 
 
 QUESTIONS: Final[Mapping[str, OperatorCall]] = {
-    "IsCreateTableDone": _question(_NAME, IsCreateTableDone, DoneReply),
-    "IsAlterTableDone": _question(_NAME, IsAlterTableDone, DoneReply),
+    "IsCreateTableDone": _question(_WHICH, IsCreateTableDone, DoneReply),
+    "IsAlterTableDone": _question(_WHICH, IsAlterTableDone, DoneReply),
     "ListTables": _question({}, ListTables, ListTablesReply),
-    "GetTableSchema": _question(_NAME, GetTableSchema, TableSchemaReply),
-    "GetTableLocations": _question(_NAME, GetTableLocations, TableLocationsReply),
+    "GetTableSchema": _question(_WHICH, GetTableSchema, TableSchemaReply),
+    "GetTableLocations": _question(_WHICH, GetTableLocations, TableLocationsReply),
     "GetTabletLocations": _question({"tablets": None}, _tablets, TabletLocationsReply),
     "ListTabletServers": _question({}, ListTabletServers, TabletServersReply),
     "ListMasters": _question({}, ListMasters, MastersReply),
@@ -191,6 +223,8 @@ def prepared(name: str, words: Sequence[str]) -> Callable[[ClusterClient], Await
         if key not in given and default is None:
             raise UserError(f"{name} needs {key}: {call.usage(name)}.")
         given.setdefault(key, default or "")
+    if call.arguments.keys() >= _WHICH.keys() and not any(given[key] for key in _WHICH):
+        raise UserError(f"{name} needs {' or '.join(_WHICH)}: {call.usage(name)}.")
     return lambda client: call.make(client, given)
 
 

@@ -8,35 +8,45 @@ together never do. All is drawn from the seed, so that the same command makes th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import msgspec
 
+from assay.discovery import find_database, resolve_database_options
 from assay.options import RunOptions
-from assay.worlds import REDRAWS, WorldSpec, draw_world, given_knobs
+from assay.plugin import DatabasePlugin, Setup
+from assay.reproduce.blocks import write_steps
+from assay.reproduce.inputs import Inputs, Recording, load_inputs, save_inputs
+from assay.worlds import REDRAWS, WorldSpec, draw_world, given_knobs, parse_world
 from cluster.deploy.database import ReferenceDatabase
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import Layout
 from cluster.deploy.readiness import ready_timeout_s
 from cluster.wire.messages import WIRE_VERSION
+from harness.env.hosts_file import read_hosts
 from harness.env.sim import SimEnvironment
 from harness.errors import HarnessError, UserError
+from harness.generators.played import played
 from harness.history import rundir as rundirs
 from harness.history.rundir import RunDir
+from harness.ports.sim.draws import Draws, RecordedDraws
 from harness.ports.sim.world import World
-from harness.protocols import Database, Environment, FailsOver
+from harness.protocols import Database, Environment, Node, Tuning, failover_of, tuning_of
 from harness.run.life_cycle import run
 from harness.run.spec import Judge, RunListener, RunOutcome, Test
 from harness.verdict.adequacy import parse_floors, without_availability
 from harness.verdict.facts import write_verdict
 from nemesis.asked import ALL, Asked, expand, parse_all
+from nemesis.nemesis import FaultNemesis
 from nemesis.packages import NemesisOptions, NemesisPackage, cost_s, fitting, package, wanted
-from workloads.api import check_operations, resolve_options
+from nemesis.planned import planned
+from workloads.api import check_operations, draw_options, resolve_options
 from workloads.registry import workload
 
 MASTERS = (1, 3, 3, 3, 5)
@@ -62,7 +72,7 @@ def draw_cluster(options: RunOptions, least_nodes: int = 1) -> RunOptions:
     )
 
 
-def draw_faults(options: RunOptions, offered: frozenset[str]) -> tuple[str, ...]:
+def draw_faults(options: RunOptions, offered: frozenset[str], tuning: Tuning | None = None) -> tuple[str, ...]:
     """A random part of the kinds asked for, some with a random pace, as `--nemesis` takes them.
 
     Those asked for by name that can't be done here stay among them, to be refused, as does `all` where it stands for
@@ -70,7 +80,7 @@ def draw_faults(options: RunOptions, offered: frozenset[str]) -> tuple[str, ...]
     than the run is drawn again.
     """
     asked = parse_all(options.nemesis)
-    kinds = tuple(expand(asked, offered))
+    kinds = tuple(expand(asked, offered, tuning))
     if not kinds:
         return options.nemesis if asked else ()
     least = 1 if any(each.name == ALL for each in asked) else min(2, len(kinds))
@@ -109,6 +119,7 @@ def drawn_words(options: RunOptions, nemeses: Sequence[str]) -> str:
     return (
         f"swarm: masters={options.masters}, nodes={options.nodes}, rate={options.rate:g}, "
         f"concurrency={options.concurrency}, nemesis={','.join(nemeses) or 'none'}"
+        + "".join(f", {name}={value}" for name, value in options.workload_options.items())
     )
 
 
@@ -145,26 +156,26 @@ def make_test(
     started: datetime,
     tell: Tell = lambda _: None,
     world: WorldSpec | None = None,
+    inputs: Inputs | None = None,
 ) -> Test:
     """The run that the options describe; raises UserError for what this database or environment can't do.
 
-    The seed and what was drawn with it (the world, of `all`, by `--swarm`) is told, and saved.
+    The seed and what was drawn with it (the world, of `all`, by `--swarm`) is told, and saved. With `inputs` operations
+    and faults are theirs.
     """
     chosen = workload(options.workload)
-    nemeses = options.nemesis
-    if options.swarm:
-        nemeses = draw_faults(options, frozenset(database.capabilities | environment.capabilities))
+    offered = frozenset(database.capabilities | environment.capabilities)
+    nemeses = draw_faults(options, offered, tuning_of(database)) if options.swarm else options.nemesis
     check_operations(chosen, database.name, database.operations)
     values = resolve_options(chosen, options.workload_options)
     entropy = Random(options.seed)
-    floors = parse_floors(options.floors)
-    asked = NemesisOptions(
-        probe_s=options.probe_period, time_limit_s=options.time_limit, drawn=options.swarm, floors=floors
-    )
+    floors = parse_floors({**{name: f"{floor:g}" for name, floor in chosen.floors.items()}, **options.floors})
+    pinned = {} if inputs is None else inputs.pinned(options.targets)
+    asked = NemesisOptions(5.0, options.probe_period, options.time_limit, options.swarm, floors, pinned)
     faults = package(nemeses, database, environment, asked, child(entropy))
     for line in _drawn(options, nemeses, faults, world):
         tell(line)
-    return Test(
+    test = Test(
         name=options.workload,
         workload=options.workload,
         environment=environment,
@@ -177,34 +188,48 @@ def make_test(
         time_limit_s=options.time_limit,
         extra_s=min(EXTRA_SHARE * options.time_limit, MOST_EXTRA_S),
         rate_hz=options.rate,
-        final_generator=chosen.final_generator(values, child(entropy)),
+        final_generator=chosen.final_generator and chosen.final_generator(values, child(entropy)),
         each_node=chosen.each_node,
         nemesis_generator=faults.generator if faults.kinds else None,
         heal_generator=faults.final_generator if faults.kinds else None,
         fs=chosen.fs,
         requested_faults=faults.kinds,
         floors=without_availability(floors) if faults.unavailable else floors,
+        own_floors=() if faults.unavailable else chosen.own_floors,
         op_timeout_s=options.op_timeout,
         ready_timeout_s=ready_timeout_s(len(database.nodes)),
         recovery_budget_s=_recovery_budget_s(options, database),
         workload_options=values,
         unpromised=chosen.unpromised(values),
         models=chosen.checkers,
+        settings=chosen.settings(values),
         keep_journal=options.keep_journal,
-        options={
-            **options.as_dict(),
-            "command": options.command(),
-            "checkers": list(chosen.checkers),
-            "faults": list(nemeses),
-        },
+        options=_record_of(options, chosen.checkers, nemeses),
     )
+    return test if inputs is None else with_inputs(test, inputs)
+
+
+def with_inputs(test: Test, inputs: Inputs) -> Test:
+    """The run whose operations and faults are these."""
+    return replace(
+        test,
+        generator=played(inputs.operations, test.concurrency),
+        timed=True,
+        nemesis_generator=planned(inputs.faults) if test.nemesis_generator is not None else None,
+        extra_s=test.extra_s if inputs.extend else 0.0,
+    )
+
+
+def _record_of(options: RunOptions, checkers: Sequence[str], nemeses: Sequence[str]) -> dict[str, Any]:
+    """What `run.json` keeps of the options."""
+    made = {"command": options.command(), "checkers": list(checkers), "faults": list(nemeses)}
+    return {**options.as_dict(), **made}
 
 
 def _recovery_budget_s(options: RunOptions, database: Database) -> float:
     """What the options say, but at least one fail-over by the cluster's own timeouts and leases: a fault may have had
     the last leader fall as it was healed."""
-    failover_s = database.failover_s if isinstance(database, FailsOver) else 0.0
-    return max(options.recovery_budget, failover_s)
+    return max(options.recovery_budget, failover_of(database))
 
 
 def _drawn(
@@ -227,8 +252,22 @@ def child(entropy: Random) -> Random:
     return Random(entropy.getrandbits(64))
 
 
-def make_world(options: RunOptions, spec: WorldSpec) -> World:
-    """The simulated world of a run."""
+def spared(options: RunOptions) -> tuple[str, ...]:
+    """The keys of worlds that are left alone for the workload's sake: deletions of a legacy table come back once their
+    grace period is over, unless a repair was faster."""
+    values = resolve_options(workload(options.workload), options.workload_options)
+    return () if values.get("table", "logged") == "logged" else ("deletion-grace-ms",)
+
+
+def world_of(options: RunOptions) -> str:
+    """What the world is told: what the workload wants of it, but for what the user tells."""
+    given = parse_world(options.world)
+    told = [f"{key}={value}" for key, value in workload(options.workload).world.items() if key not in given]
+    return ",".join([*told, options.world] if options.world else told)
+
+
+def make_world(options: RunOptions, spec: WorldSpec, draws: Draws | None = None) -> World:
+    """The simulated world of a run, which decides by the seed, or by `draws`."""
     nodes = layout_of(options, spec.zones).nodes()
     return World(
         options.seed,
@@ -236,7 +275,7 @@ def make_world(options: RunOptions, spec: WorldSpec) -> World:
         disk=spec.physical.disk_options(),
         machines=spec.machines(options.seed, nodes),
         version=WIRE_VERSION,
-        record_decisions=False,
+        draws=draws,
     )
 
 
@@ -270,7 +309,10 @@ def data_centres(options: RunOptions) -> int:
 
 
 def swarmed(options: RunOptions) -> RunOptions:
-    """The options with a cluster that the seed draws, with room for the workload's replicas; raises UserError."""
+    """The options with a load of the workload that the seed draws, and a cluster, with room for the workload's
+    replicas; raises UserError."""
+    drawn = draw_options(workload(options.workload), options.workload_options, options.seed)
+    options = replace(options, workload_options=drawn)
     return draw_cluster(options, replication(options) * data_centres(options))
 
 
@@ -287,17 +329,27 @@ def _number(options: RunOptions, name: str) -> int:
 def run_simulated(
     options: RunOptions, rundir: RunDir, judge: Judge, progress: RunListener, started: datetime, tell: Tell
 ) -> Finished:
-    """Run in the simulator, in virtual time; the seed decides everything."""
-    spec = draw_world(options.seed, options.world)
-    with make_world(options, spec) as world:
+    """Run in the simulator, in virtual time; the seed decides everything, or the inputs do."""
+    inputs = None if options.inputs is None else load_inputs(options.inputs)
+    spec = draw_world(options.seed, world_of(options), spared(options))
+    draws = inputs.draws() if inputs else Draws()
+    recorded = None if options.record is None else RecordedDraws(draws)
+    listener = progress if recorded is None else Recording(progress)
+    with make_world(options, spec, recorded or draws) as world:
         environment, database = SimEnvironment(world), simulated_database(world, options, spec)
-        test = make_test(options, environment, database, started, tell, spec)
+        test = make_test(options, environment, database, started, tell, spec, inputs)
         test = replace(test, world=spec.values, floors=spec.eased(test.floors, options.rate, options.concurrency))
-        outcome = world.run(run(test, rundir, judge, progress))
+        outcome = world.run(run(test, rundir, judge, listener))
+        if isinstance(listener, Recording) and recorded is not None and options.record is not None:
+            assert isinstance(test.nemesis, FaultNemesis)
+            whole = replace(options, world=spec.line())
+            extend = inputs is None or inputs.extend
+            save_inputs(listener.inputs(whole, test.nemesis, recorded.streams, extend), options.record)
         trace = world.trace_digest()
         if outcome.rundir.verdict_json.exists():
             with suppress(HarnessError):  # the verdict stays saved without it
                 write_verdict(rundir, outcome.verdict, outcome.account, trace)
+                write_steps(rundir.steps_jsonl, world.loop.marks)
         return Finished(outcome, trace)
 
 
@@ -310,6 +362,7 @@ def run_in_docker(
     from cluster.deploy.database_ssh import SshDatabase
     from cluster.deploy.node_files import LOG_PATH
     from harness.env.docker.environment import DockerEnvironment
+    from harness.env.docker.images import image_spec
     from harness.env.docker.machines import KeptLogs
     from harness.ports.real.ports import RealClock
 
@@ -317,20 +370,99 @@ def run_in_docker(
         needed = wanted(options.nemesis)
         volume_mib = VOLUME_MIB if "full-disk" in needed else None
         logs = KeptLogs(LOG_PATH, rundir.nodes.absolute())
-        environment = DockerEnvironment(RealClock(), report=tell, volume_mib=volume_mib, logs=logs)
+        environment = DockerEnvironment(RealClock(), image_spec(*made_of(options)), tell, volume_mib, logs)
         await environment.prepare(try_out=not needed.isdisjoint({"clock", "packets"}))
         variables = environment.program_environment if "clock" in needed & environment.capabilities else {}
-        knobs = given_knobs(options.world)
-        layout = layout_of(options, ZONES_OF_CONTAINERS)
-        database = SshDatabase(environment, layout, options.flaw, knobs, seed=options.seed, environment=variables)
-        tell_workload(database, options)
-        test = make_test(options, environment, database, started, tell)
+        database: Database
+        if options.database:
+            database = own_database(options, environment, variables)
+            test = of_plugin(make_test(options, environment, database, started, tell), options)
+        else:
+            layout, knobs = layout_of(options, ZONES_OF_CONTAINERS), given_knobs(world_of(options))
+            reference = SshDatabase(environment, layout, options.flaw, knobs, options.seed, variables)
+            tell_workload(reference, options)
+            database = reference
+            test = make_test(options, environment, database, started, tell)
         containers = f"assay-{environment.run_id}-NODE"
         left = f"the nodes' logs are in the containers {containers}; `assay doctor --clean` saves them with the run"
         return await run(replace(test, logs_left=left), rundir, judge, progress)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return Finished(runner.run(main()))
+
+
+def run_on_hosts(
+    options: RunOptions, rundir: RunDir, judge: Judge, progress: RunListener, started: datetime, tell: Tell
+) -> Finished:
+    """Run on hosts over SSH, in real time."""
+    import uvloop
+
+    from harness.env.hosts import SshEnvironment
+    from harness.ports.real.ports import RealClock
+
+    async def main() -> RunOutcome:
+        assert options.hosts is not None
+        environment = SshEnvironment(RealClock(), read_hosts(options.hosts)[: options.nodes], tell)
+        try:
+            await environment.prepare(options.install)
+            variables = (
+                environment.program_environment if "clock" in wanted(options.nemesis) & environment.capabilities else {}
+            )
+            database = own_database(options, environment, variables)
+            test = of_plugin(make_test(options, environment, database, started, tell), options)
+        except BaseException:
+            await environment.teardown()
+            raise
+        left = f"the hosts are as the run left them; `assay doctor --hosts {options.hosts} --clean` frees them"
+        return await run(replace(test, logs_left=left), rundir, judge, progress)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return Finished(runner.run(main()))
+
+
+def made_of(options: RunOptions) -> tuple[tuple[str, ...], str]:
+    """Debian's packages that nodes in containers need beside our own, or the image that they are made of instead: what
+    the database's plugin says, or the user."""
+    if not options.database:
+        return (), ""
+    plugin: DatabasePlugin = find_database(options.database).value
+    own = options.image or plugin.image
+    return () if own else tuple(plugin.packages), own
+
+
+def own_database(options: RunOptions, environment: Environment, variables: Mapping[str, str]) -> Database:
+    """A database that is not ours, as its plugin makes it of the options; raises UserError."""
+    found = find_database(options.database)
+    setup = Setup(
+        nodes=own_nodes(options),
+        options=resolve_database_options(found.value, options.database_options),
+        workload=options.workload,
+        workload_options=resolve_options(workload(options.workload), options.workload_options),
+        seed=options.seed,
+        variables=variables,
+    )
+    try:
+        made: Database = found.value.make(environment, setup)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(found.blamed(error)) from error
+    return made
+
+
+def own_nodes(options: RunOptions) -> tuple[Node, ...]:
+    """`n1`, `n2`, …, or the first hosts of their file, over the zones that were asked for, in turn."""
+    zones = options.zones or 1
+    hosts = () if options.hosts is None else read_hosts(options.hosts)
+    names = [host.name for host in hosts] or [f"n{number + 1}" for number in range(options.nodes)]
+    return tuple(Node(name, "node", f"z{number % zones + 1}") for number, name in enumerate(names[: options.nodes]))
+
+
+def of_plugin(test: Test, options: RunOptions) -> Test:
+    """The test with what its record says of a database that is not ours."""
+    found = find_database(options.database)
+    values = resolve_database_options(found.value, options.database_options)
+    return replace(test, plugin={**found.origin, "options": values}, packages=tuple(found.value.packages))
 
 
 def carry_out(
@@ -348,6 +480,8 @@ def carry_out(
     try:
         if options.on == "docker":
             return run_in_docker(options, directory, judge, progress, started, tell)
+        if options.on == "ssh":
+            return run_on_hosts(options, directory, judge, progress, started, tell)
         return run_simulated(options, directory, judge, progress, started, tell)
     except BaseException:
         discard_if_empty(directory)

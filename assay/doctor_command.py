@@ -12,10 +12,12 @@ from rich.console import Console
 
 from assay.runner import abandoned_in
 from cluster.deploy.database import CAPABILITIES
-from harness.env.docker.environment import capabilities
+from harness.capabilities import Capability
+from harness.env.abilities import capabilities_of
 from harness.env.doctor import DoctorFinding, MachineFacts, examine, findings
 from harness.env.doctor import clean as clean_up
 from harness.env.doctor import leftovers as engine_leftovers
+from harness.env.hosts_file import HostSpec, read_hosts
 from harness.errors import HarnessError, UserError
 from harness.ports.real.ports import RealClock
 from nemesis.registry import NEMESES
@@ -29,7 +31,9 @@ def docker_faults(facts: MachineFacts) -> tuple[DoctorFinding, ...]:
     node = facts.engine.node if facts.engine is not None else None
     if node is None:
         return ()
-    offered = CAPABILITIES | capabilities(node.works, volumes=True) | {"zones", LEADERLESS, LOGGED, TABLES_MADE}
+    set_up = {"zones", LEADERLESS, LOGGED, TABLES_MADE, Capability.REPLACEABLE_MASTERS, Capability.REPLACEABLE_VOTERS}
+    set_up |= {Capability.READS_ANYWHERE}
+    offered = CAPABILITIES | capabilities_of(node, volumes=True) | set_up
     works = [name for name, info in NEMESES.items() if info.needs <= offered]
     lacks = {name: sorted(info.needs - offered) for name, info in NEMESES.items() if name not in works}
     lacking = [f"{name} ({', '.join(missing)})" for name, missing in lacks.items()]
@@ -78,6 +82,37 @@ def print_doctor(clean: bool, build: bool, store: Path) -> int:
         console.print(f"{mark} {finding.subject:<11}", end=" ")
         console.print(finding.sentence, markup=False, soft_wrap=True)
     return 0
+
+
+def print_hosts(file: Path, clean: bool) -> int:
+    """Print a line for each host: what it bears, or with `clean` what was removed there; 1 unless all could be."""
+    from harness.env.hosts import SshEnvironment, clean_hosts
+
+    hosts = read_hosts(file)
+    if clean:
+        told, failed = asyncio.run(clean_hosts(hosts)), False
+        for name, came_of_it in told.items():
+            failed |= isinstance(came_of_it, HarnessError)
+            print(f"{name}: {came_of_it}.")
+        return 1 if failed else 0
+
+    async def look(host: HostSpec) -> str:
+        environment = SshEnvironment(RealClock(), [host])
+        try:
+            await environment.prepare()
+            return f"{host.name}: can be used; it bears {', '.join(sorted(environment.capabilities)) or 'no faults'}."
+        finally:
+            await environment.teardown()
+
+    async def look_at_all() -> list[str | BaseException]:
+        return await asyncio.gather(*map(look, hosts), return_exceptions=True)
+
+    found = asyncio.run(look_at_all())
+    for each in found:
+        if isinstance(each, BaseException) and not isinstance(each, UserError):
+            raise each
+        print(each)
+    return 1 if any(isinstance(each, UserError) for each in found) else 0
 
 
 def _leftovers(facts: MachineFacts, store: Path) -> Iterator[DoctorFinding]:

@@ -76,7 +76,8 @@ def _refuted_part(place: Place, found: Mapping[str, Any], asked: EvidenceRequest
 
     assert asked.model is not None
     model, options = asked.model, replace(asked.options, explain=1)
-    source, engine = open_source(place, asked.format, verify=False), LocalEngine()
+    stated = options.settings.get("versions")
+    source, engine = open_source(place, asked.format, verify=False, stated=stated), LocalEngine()
 
     def refuted(part: Source) -> bool:
         return judge_source(part, model, engine, options).valid is False

@@ -80,8 +80,26 @@ def consistency() -> tuple[tuple[str, ...], Rows]:
     return ("consistency model", "also called", "with"), rows
 
 
+def databases() -> tuple[tuple[str, ...], Rows]:
+    from assay.discovery import REFERENCE, Discovered
+    from assay.discovery import databases as found
+
+    rows: Rows = [
+        (REFERENCE, "", "5", "register, …", "the cluster that assay brings; `--masters`, `--flaw`, `--world`")
+    ]
+    for name, each in found():
+        if isinstance(each, Discovered):
+            plugin, origin = each.value, each.origin
+            where = f"{origin.get('distribution', '')} {origin.get('version', '')}".strip()
+            rows.append((name, where, str(plugin.default_nodes), ", ".join(plugin.workloads), plugin.description))
+        else:
+            rows.append((name, "", "", "", each))
+    return ("database", "from", "nodes", "workloads", "what it is"), rows
+
+
 LISTS: dict[str, Callable[[], tuple[tuple[str, ...], Rows]]] = {
     "workloads": workloads,
+    "databases": databases,
     "nemeses": nemeses,
     "flaws": flaws,
     "failpoints": failpoints,
@@ -117,9 +135,23 @@ def nemesis_settings() -> tuple[tuple[str, ...], Rows]:
     return ("nemesis", "setting and default", "what it is"), rows
 
 
+def database_settings() -> tuple[tuple[str, ...], Rows]:
+    from assay.discovery import Discovered
+    from assay.discovery import databases as found
+
+    rows: Rows = [
+        (name, f"-d {option.name}={option.in_words[0]}", option.in_words[1], option.description)
+        for name, each in found()
+        if isinstance(each, Discovered)
+        for option in each.value.options
+    ]
+    return ("database", "setting and default", "values", "what it is"), rows
+
+
 SETTINGS: dict[str, Callable[[], tuple[tuple[str, ...], Rows]]] = {
     "workloads": workload_settings,
     "nemeses": nemesis_settings,
+    "databases": database_settings,
 }
 """What `-v` adds: a line for each setting."""
 

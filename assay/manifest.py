@@ -175,7 +175,8 @@ class Judges:
             raise UserError(f"There is no file {path}.")
         key = (row.file, row.format)
         if self._source is None or self._source[0] != key:
-            self._source = (key, open_source(path, row.format))
+            stated = self._request.options.settings.get("versions")
+            self._source = (key, open_source(path, row.format, stated=stated))
         return self._source[1]
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from assay.telling import EXIT_WITHOUT_VERDICT, say_at_once, unfinished
 from checkers.compile_cache import compilation_reported
@@ -50,7 +50,7 @@ class RunProgress:
         self._stage = "set up"
         self._events = 0
         self._stopping = False
-        self._faults: dict[tuple[str, int], str] = {}
+        self._faults: dict[tuple[Any, Any], str] = {}
 
     def __enter__(self) -> RunProgress:
         if self._bar is not None:
@@ -98,9 +98,9 @@ class RunProgress:
     def _take_fault(self, op: Op) -> bool:
         """Whether a fault came or went, by what the nemesis reports."""
         value = op.value if isinstance(op.value, dict) else {}
-        name = (str(value.get("fault")), int(value.get("instance", -1)))
         if op.type == "invoke" or value.get("step") not in ("begin", "end"):
             return False
+        name = (value.get("fault"), value.get("instance"))
         if value["step"] == "end":
             return self._faults.pop(name, None) is not None
         targets = " ".join(map(str, value.get("targets") or ()))
@@ -176,3 +176,17 @@ def counting(what: str, total: int | None) -> Iterator[Callable[[], None]]:
         task = bar.add_task(what, total=total)
         bar.refresh()
         yield lambda: bar.update(task, advance=1, refresh=True)
+
+
+@contextmanager
+def live_line() -> Iterator[Callable[[str], None] | None]:
+    """Yields what shows a line on standard error, in the place of the one before; None where that is no terminal. No
+    thread draws it, so that processes can be forked meanwhile."""
+    if not on_terminal():
+        yield None
+        return
+    width = os.get_terminal_size(sys.stderr.fileno()).columns
+    try:
+        yield lambda text: print(f"\r\x1b[K{text[: width - 1]}", end="", file=sys.stderr, flush=True)
+    finally:
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,6 +57,29 @@ def run_or_runs(
     return run_seeds(options, plan, json_output, for_good)
 
 
+def carried_out(options: RunOptions, many: Many) -> RunOptions:
+    """The options, of which those of `--inputs` are a part; raises UserError for others beside them, where a workload
+    is lacking, and for what can't be recorded."""
+    several = bool(many.seeds) or many.until_invalid or many.test_count is not None
+    if options.record is not None:
+        if several or options.on != "sim":
+            raise UserError("--record is for one run in the simulator.")
+        if options.record.exists():
+            raise UserError(f"{options.record} is there already; name another folder with --record.")
+    if options.inputs is None:
+        if options.targets != "node":
+            raise UserError("--targets goes with --inputs.")
+        if not options.workload:
+            raise UserError("Name a workload (see `assay list workloads`), or the inputs of a run with --inputs.")
+        return options
+    own = {name: getattr(options, name) for name in ("inputs", "targets", "record", "store", "keep_journal")}
+    if several or many.one_seed or options != replace(RunOptions(""), **own):
+        raise UserError("--inputs says all of a run: leave the workload and other options out, or edit the inputs.")
+    from assay.reproduce.inputs import load_inputs
+
+    return replace(load_inputs(options.inputs).options, **own)
+
+
 def _plan_of(options: RunOptions, many: Many) -> SeedPlan:
     """The seeds that were asked for; raises UserError for options that contradict each other."""
     from assay.runner import Keep
@@ -67,6 +90,8 @@ def _plan_of(options: RunOptions, many: Many) -> SeedPlan:
         raise UserError("--seed and --seeds exclude each other.")
     if named is not None and many.test_count is not None:
         raise UserError("--test-count and --seeds exclude each other: name the first seed with --seed.")
+    if options.on == "ssh" and many.jobs > 1:
+        raise UserError("Hosts take one run at a time: leave --jobs out with --on ssh.")
     if many.seed_timeout is not None:
         within("--seed-timeout", many.seed_timeout, 1, 7 * 24 * 3600)
     return SeedPlan(

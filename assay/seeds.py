@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from contextlib import closing
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 import msgspec
 
+from assay.night.records import NightDone, NightHead, RunEnded
 from assay.options import RunOptions, validate
 from assay.processes import loading
 from assay.progress import counting
-from assay.runner import GRACE_S, Keep, RunResult, run_all, warm
+from assay.runner import GRACE_S, Keep, RunResult, warm
 from assay.telling import Teller, say_at_once, skipped_words
 from harness.errors import UserError
 from harness.run.stopping import AskedToEnd
@@ -102,17 +103,15 @@ def run_seeds(options: RunOptions, plan: SeedPlan, json_output: bool, for_good: 
     """
     check_jobs(plan.jobs, options.on)
     validate(replace(options, seed=plan.seeds[0]))  # what the others have of their own, they are refused for later
-    runs = (replace(options, seed=seed) for seed in plan.seeds)
     results: list[RunResult] = []
     teller, asked = Teller(), AskedToEnd(lambda times: say_ending(options.on, times))
-    found = run_all(runs, min(plan.jobs, len(plan.seeds)), plan.keep, plan.timeout_s, asked)
     interrupted, refused = False, None
     with asked.in_charge():
         try:
             with loading(for_good):
                 warm(options.workload)
-            with counting("seeds", plan.asked) as count, closing(found):
-                for result in found:
+            with counting("seeds", plan.asked) as count, _night_of(options, plan, asked) as found:
+                for _, result in found:
                     results.append(result)
                     count()
                     if not json_output:
@@ -134,6 +133,33 @@ def run_seeds(options: RunOptions, plan: SeedPlan, json_output: bool, for_good: 
     if refused:
         print(f"assay: {refused}", file=sys.stderr)
     return teller.end(EXIT_CODES[word])
+
+
+@contextmanager
+def _night_of(
+    options: RunOptions, plan: SeedPlan, asked: AskedToEnd
+) -> Iterator[Generator[tuple[RunEnded, RunResult], None, NightDone]]:
+    """The night of one cell that the seeds are: every run of it has its line, and nothing else is run."""
+    from assay.night.journal import NightJournal, begin_night, head_of, sole_night
+    from assay.night.loop import NightWork, carry_out_night
+    from assay.night.plan import cell_of, memory_share_mb
+
+    first, last, runs = plan.seeds[0], plan.seeds[-1], len(plan.seeds)
+    cell = cell_of(options, options.workload, seeds=((first, last),), least=0, most=runs)
+    text = f"# {cell.command} --seeds {first}..{last}\n"
+    jobs = min(plan.jobs, runs)
+    limits = {"memory_mb": memory_share_mb(jobs), **({} if plan.timeout_s is None else {"run_time_s": plan.timeout_s})}
+
+    def head(id: str) -> NightHead:
+        made = head_of(id, options.workload, text)
+        return msgspec.structs.replace(made, budget={"runs": runs}, limits=limits, jobs=jobs, cells=(cell,))
+
+    with sole_night(options.store, shared=True):
+        night = begin_night(options.store, options.workload, text, head)
+        journal = NightJournal(night.directory, night.whole_bytes, night.seal)
+        work = NightWork(night, journal, keep=plan.keep, bounded=False, repeats=False, refusals_end=True)
+        with closing(carry_out_night(work, asked)) as found:
+            yield found
 
 
 def say_ending(on: str, times: int) -> None:

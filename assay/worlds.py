@@ -11,6 +11,7 @@ import msgspec
 
 from cluster.client.client import MAX_ATTEMPT_TIMEOUT_S
 from cluster.deploy.drawn_knobs import KNOB_KEYS, knobs_of
+from cluster.failpoints import waiting_points
 from cluster.knobs import Knobs
 from harness.errors import UserError
 from harness.ports.sim.node import MachineOptions
@@ -73,11 +74,13 @@ class WorldSpec:
         return msgspec.structs.replace(floors, **eased)
 
     def machines(self, seed: int, nodes: Sequence[Node]) -> dict[str, MachineOptions]:
-        """What each node's machine is like in this world."""
+        """What each machine is like in this world, of nodes and of clients."""
         roles = dict.fromkeys(node.role for node in nodes)
         bounds = ClockBounds(self.knobs.max_clock_drift, self.knobs.max_clock_offset_ms * MILLISECOND_NS)
         groups = [[node.name for node in nodes if node.role == role] for role in roles]
-        return self.physical.machines(seed, groups, bounds)
+        places = [waiting_points(role) for role in roles]
+        clients = self.physical.client_machines(seed, bounds)
+        return self.physical.machines(seed, groups, bounds, places) | clients
 
     def line(self) -> str:
         return ",".join(f"{name}={value}" for name, value in self.values.items())
@@ -119,13 +122,17 @@ REDRAWS = 50
 """How often what is drawn yields to what is told before the two are said to contradict each other."""
 
 
-def draw_world(seed: int, text: str = "") -> WorldSpec:
-    """The seed's world with the told parts in it, to which drawn ones yield; raises UserError where they can't be."""
+def draw_world(seed: int, text: str = "", spared: Sequence[str] = ()) -> WorldSpec:
+    """The seed's world with the told parts in it, to which drawn ones yield; raises UserError where they can't be.
+
+    Keys of `spared` are not drawn: what they would be is more than the run can stand.
+    """
     told = parse_world(text)
     severity = cast(Severity, told.get("severity") or Random(f"{seed}/world/severity").choice(SEVERITY.mild))
+    keys = [key for key in WORLD_KEYS.values() if key.name in told or key.name not in spared]
     contradiction = None
     for draw in (seed, *(f"{seed}/{number}" for number in range(REDRAWS))):
-        values = draw_values(WORLD_KEYS.values(), draw, severity, {**told, "severity": severity})
+        values = draw_values(keys, draw, severity, {**told, "severity": severity})
         try:
             return WorldSpec(values, physical_world(values), knobs_of(values))
         except UserError as error:

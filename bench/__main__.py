@@ -68,6 +68,10 @@ CASES: Final[Mapping[str, Case]] = {
     "node_log": Case("disks", "fsyncs a write, and writes a second to one node's log"),
     "sorted_store": Case("disks", "the local store of a quorum replica"),
     "snapshot_stream": Case("snapshot_stream", "a large snapshot sent to learners while the group serves"),
+    "own_databases": Case("databases", "etcd, redis, PostgreSQL, MariaDB: how soon they serve, our clients' cost"),
+    "night_costs": Case("nights", "a night's own CPU beside its runs, against `--seeds` over the same"),
+    "night_looks": Case("nights", "the index, the gate and the page of 10 000 runs"),
+    "timeline": Case("reports", "the report of 10^6 operations, its first picture and its zoom in Chromium"),
     "quorum": Case("quorum", "CEP-45's goals, legacy replication against mutation tracking"),
 }
 

@@ -65,7 +65,7 @@ def simulated(
     layout: Layout | None = None,
 ) -> T:
     """What it returns in a world of its own, on a cluster that is not started yet."""
-    with World(seed, record_decisions=False) as world:
+    with World(seed) as world:
 
         async def main() -> T:
             database = SimDatabase(world, layout or Layout(), knobs=knobs or Knobs())
@@ -136,7 +136,7 @@ async def _serving(database: SshDatabase, laps: Laps) -> None:
 async def node_cpu_s(running: Containers) -> float:
     """Processor time that all node programs have used so far (proc(5): utime and stime, in ticks)."""
     environment, database = running
-    command = f"cat /proc/$(cat {NODE_DAEMON.pid_file})/stat"
+    command = f"read -r pid began <{NODE_DAEMON.pid_file} && cat /proc/$pid/stat"
     stats = await environment.fleet.check_each({node.name: command for node in database.nodes})
     ticks = [int(each) for stat in stats.values() for each in stat.rpartition(")")[2].split()[11:13]]
     return sum(ticks) / os.sysconf("SC_CLK_TCK")

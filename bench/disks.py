@@ -123,7 +123,7 @@ KNOBS: Final = Knobs(bulk_bytes_per_s=1 << 30)
 """Flushes and compactions as fast as they can: what is measured is the store, not its pace."""
 
 
-class Setup(NamedTuple):
+class StoreSetup(NamedTuple):
     """How a store is opened, and who keeps the ids of its mutations."""
 
     knobs: Knobs = KNOBS
@@ -141,7 +141,7 @@ def sorted_store(writes: int = 100_000, reads: int = 4_000, one_row: int = 100_0
     key, partition = encode_key((1,)), partition_key(0)
     some = ((MutationBuilder(partition, n, 0).write(key, {1: n}).build(), None) for n in range(1, one_row + 1))
     with kept_in() as directory:
-        yield {"what": "opened again", **asyncio.run(reopened(directory, Setup(), partition, some))}
+        yield {"what": "opened again", **asyncio.run(reopened(directory, StoreSetup(), partition, some))}
 
 
 def partition_key(number: int) -> KeyBytes:
@@ -158,7 +158,7 @@ def mutation(number: int, chance: random.Random) -> PartitionMutation:
 
 
 @asynccontextmanager
-async def opened(directory: Path, incarnation: int, setup: Setup) -> AsyncIterator[tuple[SortedStore, Spent]]:
+async def opened(directory: Path, incarnation: int, setup: StoreSetup) -> AsyncIterator[tuple[SortedStore, Spent]]:
     """A store with the log in front of it, closed when the block is left; what it took to open both."""
     ports = real_ports(Hello("bench", "n", incarnation, 1), directory, seed=incarnation)
     with spent() as took:
@@ -172,7 +172,7 @@ async def opened(directory: Path, incarnation: int, setup: Setup) -> AsyncIterat
 async def _measured(directory: Path, writes: int, reads: int) -> list[Row]:
     """Writes, reads before and after a full compaction, a scan."""
     chance = random.Random(1)
-    async with opened(directory, 1, Setup()) as (store, _):
+    async with opened(directory, 1, StoreSetup()) as (store, _):
         mutations = [mutation(number, chance) for number in range(writes)]
         logged = sum(len(encode_mutation(each)) for each in mutations)
         gc.collect()
@@ -278,7 +278,7 @@ async def _sizes(store: SortedStore) -> Row:
 
 async def reopened(
     directory: Path,
-    setup: Setup,
+    setup: StoreSetup,
     partition: KeyBytes,
     mutations: Iterable[tuple[PartitionMutation, MutationId | None]],
 ) -> Row:

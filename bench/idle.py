@@ -21,6 +21,7 @@ from cluster.wire.messages import (
     decode_reply,
     encode,
 )
+from harness.ports.sim.incarnation import Processor
 from harness.ports.sim.node import MachineOptions
 from harness.ports.sim.world import World
 
@@ -70,7 +71,7 @@ class Idle:
 def idle(tablets: Tablets = 600, seconds: Annotated[float, "virtual seconds"] = 10.0) -> Iterator[Row]:
     """Cores a node, by how heartbeats go: CPU time of the idle simulation alone, a third of it for each node."""
     for heartbeats, knobs in HEARTBEATS.items():
-        with World(1, record_decisions=False) as world:
+        with World(1) as world:
             idle = Idle(world, tablets, knobs)
             world.run(idle.start())
             delivered = world.network.delivered
@@ -98,8 +99,8 @@ def storm(
     node is stopped its groups are led by others; when it goes on there are elections, and what they cost delays the
     heartbeats and votes of all others.
     """
-    slow = MachineOptions(step_ns=step_us * 1_000)
-    with World(1, record_decisions=False, machines={node.node_id: slow for node in NODES}) as world:
+    slow = MachineOptions(processor=Processor(step_us * 1_000))
+    with World(1, machines={node.node_id: slow for node in NODES}) as world:
         looks = world.run(_storm(Idle(world, tablets, Knobs()), pause, seconds, every))
     seen = {
         f"{when}_{what}": figure

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final
 from assay.compose import carry_out
 from assay.options import RunOptions
 from bench.clusters import Containers, containers, node_cpu_s, started
-from bench.disks import Setup, reopened
+from bench.disks import StoreSetup, reopened
 from bench.measure import Row, chosen, in_turns, kept_in, picture, spent
 from bench.quorum_cluster import COLUMNS, DESIGNS, BenchCluster, chance, partition_key, simulated, wrote
 from bench.quorum_costs import Bars, BenchSizes, plot_bars, reads, repair, streaming, wire
@@ -389,7 +389,7 @@ def restart(sizes: BenchSizes) -> Iterator[Row]:
     """Both designs; of the logged one nothing is reconciled, so that every id has to be known again."""
     for design in DESIGNS:
         logged = design == "logged"
-        setup = Setup(Knobs(), None, MutationLog if logged else lambda: None)
+        setup = StoreSetup(Knobs(), None, MutationLog if logged else lambda: None)
         mutations = (
             (wrote(0, (0,), str(number), number), MutationId(number, "n") if logged else None)
             for number in range(1, sizes.of(10_000, 1_000_000) + 1)

@@ -193,7 +193,7 @@ def simulated(
     **knobs: Any,
 ) -> T:
     """Run a scenario on a cluster in a world of its own."""
-    with World(seed, network=network, disk=DiskOptions(), record_decisions=False) as world:
+    with World(seed, network=network, disk=DiskOptions()) as world:
         cluster = BenchCluster(world, design, replication, Knobs(**knobs))
 
         async def main() -> T:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from bench.measure import Row, peak_memory, spent
+from bench.measure import Row, peak_memory, power, spent
 from checkers.columns.codes import Ints
 from checkers.transactions.polygraph.conditions import CONDITIONS
 from checkers.transactions.polygraph.decide import DecisionBudget, Holds, Refuted, decide
@@ -23,27 +23,35 @@ from checkers.transactions.polygraph.history_polygraph import (
 
 
 class DrawnLoad(NamedTuple):
-    """A load of transactions on registers; `blind` is the share of writes whose transaction did not read the key."""
+    """A load of transactions on registers; `blind` is the share of writes whose transaction did not read the key,
+    `reads` that of reads among the operations."""
 
     operations: int
     keys: int
     zipf: bool
     blind: float
+    reads: float = 0.5
 
 
 LOADS: Final = {
     "10 % blind": DrawnLoad(15, 1_000, True, 0.1),
     "all blind": DrawnLoad(15, 1_000, True, 1.0),
     "BlindW-RW": DrawnLoad(8, 10_000, False, 1.0),
+    "GeneralWH": DrawnLoad(8, 10_000, False, 1.0, reads=0.3),
 }
+_SIZES: Final = (*((name, 10_000) for name in LOADS), ("10 % blind", 100_000))
+"""Loads, and of how many transactions."""
+
 _SESSIONS: Final = 20
 
 
-def version_orders(count: int = 10_000) -> Iterator[Row]:
-    """Histories of 20 sessions whose clocks say nothing, of half reads: valid ones, and with one stale read."""
+def version_orders(count: int | None = None) -> Iterator[Row]:
+    """Histories of 20 sessions whose clocks say nothing: valid ones, and with one stale read; or all of `count`
+    transactions."""
     for broken in (False, True):
-        for name, load in LOADS.items():
-            polygraph = drawn(load, count, broken)
+        for name, size in _SIZES if count is None else ((name, count) for name in LOADS):
+            load = LOADS[name]
+            polygraph = drawn(load, size, broken)
             for level in ("strong-session-serializable", "strong-session-snapshot-isolation"):
                 condition, form = CONDITIONS[level]
                 decide(drawn(load, 100, broken), condition, form, DecisionBudget())  # compiles what is not
@@ -51,7 +59,7 @@ def version_orders(count: int = 10_000) -> Iterator[Row]:
                     found = decide(polygraph, condition, form, DecisionBudget(perf_counter() + 600, 4 << 30))
                 said = "valid" if isinstance(found, Holds) else "invalid" if isinstance(found, Refuted) else "unknown"
                 figures = {"CPU_s": round(took.cpu_s, 2), "peak_GiB": peak.gib, "said": said}
-                yield {"load": name, "stale": str(broken), "level": level, **figures}
+                yield {"history": f"{name}, {power(size)}", "stale": str(broken), "level": level, **figures}
 
 
 def drawn(load: DrawnLoad, count: int, broken: bool) -> Polygraph:
@@ -66,7 +74,7 @@ def drawn(load: DrawnLoad, count: int, broken: bool) -> Polygraph:
     last = dict[int, int]()
     for txn, own in enumerate(number.tolist()):
         keys = dice.choice(load.keys, load.operations, p=weight / weight.sum()).tolist()
-        reading = dice.random(load.operations) < 0.5
+        reading = dice.random(load.operations) < load.reads
         seeing = reading | (dice.random(load.operations) >= load.blind)
         written = {key for key, read in zip(keys, reading, strict=True) if not read}
         stale = broken and txn == count // 2

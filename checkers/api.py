@@ -31,6 +31,7 @@ from checkers.source import Source, top_level
 from checkers.verdict import NO_READS, NO_TIMES, NOTHING_SUCCEEDED, Undecided, Verdict, as_object
 from harness.errors import HarnessError, UserError
 from harness.history.address import Place
+from harness.history.columns import ModelSettings
 
 _TRANSACTIONS: Final = ("list-append", "rw-register")
 """The models whose verdicts by several consistency models share nearly all work."""
@@ -44,7 +45,7 @@ def check(
     Raises UserError for an unknown model, format or engine and for input that is no whole history. A checker that
     crashes gives `unknown` with the reason.
     """
-    return check_run(path, (model,), engine=engine, format=format, options=options)[model]
+    return check_run(path, (model,), engine=engine, format=format, options=options, settings={})[model]
 
 
 def check_run(
@@ -54,13 +55,13 @@ def check_run(
     engine: str = "auto",
     format: str = "auto",
     options: CheckOptions | None = None,
+    settings: ModelSettings | None = None,
 ) -> dict[str, Verdict]:
-    """Judge one history by several models, reading and validating it once; see `check`."""
+    """Judge one history by several models, reading and validating it once; see `check`. `settings` of models (None:
+    those that the history was made for) hold where the options set nothing else."""
     options = options or CheckOptions()
     require_models_known(models, options)
-    return check_source(
-        open_source(path, format, verify=False, alone=options.alone), models, engine=engine, options=options
-    )
+    return check_source(_unverified(path, format, options), models, engine=engine, options=options, settings=settings)
 
 
 def check_by_each(
@@ -76,10 +77,14 @@ def check_by_each(
     validating it once; see `check`."""
     options = options or CheckOptions()
     require_models_known((model,), options)
-    with _verified(open_source(path, format, verify=False, alone=options.alone), engine, options) as (source, chosen):
+    with _verified(_unverified(path, format, options), engine, options) as (source, chosen):
         if len(consistencies) > 1:
             return judge_source_by_each(source, model, chosen, options, consistencies)
         return [judge_source(source, model, chosen, replace(options, consistency=name)) for name in consistencies]
+
+
+def _unverified(path: Place | str, format: str, options: CheckOptions) -> Source:
+    return open_source(path, format, verify=False, alone=options.alone, stated=options.settings.get("versions"))
 
 
 def require_models_known(models: Sequence[str], options: CheckOptions | None = None) -> None:
@@ -91,12 +96,26 @@ def require_models_known(models: Sequence[str], options: CheckOptions | None = N
 
 
 def check_source(
-    source: Source, models: Sequence[str], *, engine: str = "auto", options: CheckOptions | None = None
+    source: Source,
+    models: Sequence[str],
+    *,
+    engine: str = "auto",
+    options: CheckOptions | None = None,
+    settings: ModelSettings | None = None,
 ) -> dict[str, Verdict]:
-    """Judge an opened history, in which nobody may have looked yet, by several models; see `check`."""
+    """Judge an opened history, in which nobody may have looked yet, by several models; see `check_run`."""
     options = options or CheckOptions()
+    if settings is None:
+        settings = {} if source.saved is None else source.saved.manifest.purpose.settings
     with _verified(source, engine, options) as (whole, chosen):
-        return {model: judge_source(whole, model, chosen, options) for model in models}
+        return {model: judge_source(whole, model, chosen, with_settings(options, model, settings)) for model in models}
+
+
+def with_settings(options: CheckOptions, model: str, settings: ModelSettings) -> CheckOptions:
+    """The options with what is set for a model, where they say nothing else."""
+    mine = dict(settings.get(model, {}))
+    consistency = mine.pop("consistency", None)
+    return replace(options, consistency=options.consistency or consistency, settings={**mine, **options.settings})
 
 
 @contextmanager
@@ -110,8 +129,10 @@ def _verified(source: Source, engine: str, options: CheckOptions) -> Iterator[tu
         chosen.close()
 
 
-Runs: TypeAlias = Sequence[tuple[Path, tuple[str, ...]]]
-"""Runs, or histories, each with the models to judge it by."""
+RunToJudge: TypeAlias = tuple[Path, tuple[str, ...], ModelSettings]
+"""A run, or a history, with the models to judge it by and how these are set."""
+
+Runs: TypeAlias = Sequence[RunToJudge]
 
 
 class Judged(msgspec.Struct, frozen=True):
@@ -137,9 +158,9 @@ class RunsJudge:
 
     def judged(self, number: int) -> Judged:
         """What came of one of them; raises nothing."""
-        run, models = self.runs[number]
+        run, models, settings = self.runs[number]
         try:
-            verdicts = check_run(run, models, engine="local", options=self.options)
+            verdicts = check_run(run, models, engine="local", options=self.options, settings=settings)
         except (UserError, HarnessError) as error:
             return Judged(error=str(error))
         except Exception as error:  # noqa: BLE001 - a bug of ours must not hide what is found in another run

@@ -65,6 +65,8 @@ class Source:
     around transactions or maps). `strings` says of each value of the dictionary whether it was a string, where the
     format says so. `holder` keeps a temporary file alive. `located` is how an engine finds operations, if it does so
     better than this process. `initial` is what its registers begin as (None: unset), where a model asks for it.
+    `stated` is the field of operations that `served_ts` was read from, where that was another than this; `versions` the
+    column of integers that orders the versions of registers, where a model is told so.
     """
 
     path: Place
@@ -81,6 +83,8 @@ class Source:
     holder: Any = None
     located: Located | None = None
     initial: int | None = None
+    stated: str | None = None
+    versions: str | None = None
 
     @property
     def real_time(self) -> bool:
@@ -126,7 +130,7 @@ class Source:
         return KEY_COLUMNS if self.saved is None else self.saved.manifest.varies
 
     def states(self, names: Sequence[str]) -> bool:
-        """Whether any operation may state one of some `LATER_COLUMNS`."""
+        """Whether any operation may state one of some columns that are null in most histories (`LATER_COLUMNS`)."""
         if self.table is not None:
             return any(self.table.column(name).null_count < self.rows for name in names)
         assert self.saved is not None

@@ -11,6 +11,9 @@ from types import MappingProxyType
 
 from harness.ports.failpoints import SYNC, Failpoint
 
+ASIDE = "tserver.before_closing"
+"""Armed by a nemesis of its own alone: what fails there is a message that is lost, what waits there overtakes none."""
+
 MASTER, TSERVER = "master", "tserver"
 KINDS: Mapping[str, str] = MappingProxyType({MASTER: "catalog", TSERVER: "tablet"})
 """What the groups of a role's nodes are called in the names of their points."""
@@ -61,6 +64,7 @@ TSERVER_POINTS: Mapping[str, str] = MappingProxyType(
         "tserver.after_tombstone": "its tombstone is durable, and its data is there",
         "tserver.before_heartbeat": "a heartbeat is about to leave for a master",
         "tserver.after_heartbeat": "a master has answered, and nothing has come of it",
+        ASIDE: "a message of the side transport is about to leave for another node",
     }
 )
 
@@ -118,6 +122,36 @@ def _all() -> tuple[Failpoint, ...]:
 
 FAILPOINTS: Mapping[str, Failpoint] = MappingProxyType({point.name: point for point in _all()})
 """Every failpoint by its name."""
+
+
+def _of_groups(*points: str) -> tuple[str, ...]:
+    return tuple(f"{kind}.{point}" for kind in KINDS.values() for point in points)
+
+
+PROTOCOLS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "reconciliation": (
+            *(f"quorum.before_{step}" for step in ("fencing", "comparing", "collecting", "delivering", "raising")),
+            *("quorum.before_fence", "quorum.after_fence", "quorum.before_deliver", "quorum.before_bound"),
+        ),
+        "repair": ("quorum.before_hint", "quorum.before_repair", "quorum.before_stream"),
+        "hand-over": _of_groups("before_vote", "after_vote"),
+        "members": (
+            *("master.before_change", "tserver.before_create", "tserver.after_create"),
+            *("tserver.before_tombstone", "tserver.after_tombstone"),
+            *_of_groups("before_configuration", "after_configuration"),
+        ),
+        "snapshot": _of_groups("before_snapshot", "after_snapshot", "before_install", "after_install"),
+        "ddl": tuple(name for name in MASTER_POINTS if name != "master.before_change"),
+    }
+)
+"""Protocols of several steps and parties, each with the points that lie between its steps."""
+
+
+def waiting_points(role: str) -> tuple[str, ...]:
+    """The points of nodes of a role at which what passes may wait while others go on."""
+    own = (point for point in FAILPOINTS.values() if point.role in ("", role) and point.name != ASIDE)
+    return tuple(point.name for point in own if point.alone)
 
 
 def name_at(role: str, point: str) -> str:

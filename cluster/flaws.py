@@ -32,6 +32,9 @@ LOGGED = "table=logged"
 LONG_TAILS = "max-requests=10000,max-queued-proposals=4096"
 """A leader that is cut off takes in more than one message to a follower carries."""
 
+CLOSE_BEHIND = "closed-lag-ms=0,side-transport-ms=50"
+"""Timestamps are closed right behind the clock."""
+
 SHORT_S = 10.0
 """Suffices where every fault is the flaw's moment; such commands are run with hundreds of seeds."""
 
@@ -176,6 +179,75 @@ FLAWS: dict[str, Flaw] = {
             "failpoint(target=delay,points=tablet.before_propose)",
             world="closed-lag-ms=0",
             seen_by="closed-is-kept",
+        ),
+        Flaw(
+            "side-transport-unapplied",
+            "R4",
+            "a range is closed though changes of it are on their way through the log: followers miss them",
+            "snapshots",
+            "partition(target=leaseholder)",
+            world=CLOSE_BEHIND,
+            options="keys=20,reads=0.3,looks=0.5",
+        ),
+        Flaw(
+            "removed-takes-new-time",
+            "R4",
+            "what has left the quiet ranges gets the time of the message that says so: it was written to by then",
+            "snapshots",
+            "pause",
+            world=CLOSE_BEHIND,
+            options="keys=20,reads=0.3,looks=0.5",
+        ),
+        Flaw(
+            "side-transport-delta-lost",
+            "R4",
+            "a lost message is not missed: a range that left its group goes on to be closed with it",
+            "snapshots",
+            "packets",
+            world=f"{CLOSE_BEHIND},loss=0.05",
+            seen_by="served-when-closed",
+            options="keys=20,reads=0.3,looks=0.5",
+        ),
+        Flaw(
+            "closed-past-lease",
+            "R4",
+            "a holder closes beyond the end of its lease, where its successor writes",
+            "snapshots",
+            "partition(target=leaseholder)",
+            world=f"{CLOSE_BEHIND},check-quorum-ms=5000",
+            seen_by="closed-within-the-lease",
+            options="keys=20,reads=0.3,looks=0.5",
+        ),
+        Flaw(
+            "follower-skips-closed",
+            "R7",
+            "a replica serves any time, closed or not: it misses what it has not applied",
+            "snapshots",
+            "partition",
+            world=CLOSE_BEHIND,
+            options="keys=20,reads=0.3,looks=0.5",
+        ),
+        Flaw(
+            "snapshot-forgets-closed",
+            "R4",
+            "a snapshot is without what is closed: the promise is forgotten with the log that it stands for",
+            "snapshots",
+            "snapshot-race",
+            seen_by="state-digest",
+        ),
+        Flaw(
+            "staleness-unbounded",
+            "R7",
+            "a bound of staleness is not turned into a least time: older data than it allows",
+            "bounded-staleness",
+            "partition",
+        ),
+        Flaw(
+            "nearest-skips-check",
+            "R7",
+            "the nearest replica serves what it has, whatever the bound: older data than it allows",
+            "bounded-staleness",
+            "partition",
         ),
         Flaw(
             "support-not-waited-out",

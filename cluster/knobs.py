@@ -72,6 +72,16 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     version_retention_ms: FromZero = 60_000
     # Closed timestamps lie so far behind the leaseholder's clock (R6).
     closed_lag_ms: FromZero = 3_000
+    # So often ranges that nothing is written to are closed, and other nodes told; 0: never (R4).
+    side_transport_ms: FromZero = 200
+    # A read that meets what a transaction holds waits so long before it pushes that, and as long again; 0: not at all.
+    push_after_ms: FromZero = 100
+    # What a transaction has held for so long ends when somebody meets it (R9).
+    hold_ms: FromOne = 10_000
+    # Whether writes in flight are tracked by an exact heap (1) or by two buckets (R5).
+    exact_tracker: Annotated[int, msgspec.Meta(ge=0, le=1)] = 0
+    # How many spans a lease remembers that were read; what it forgets pushes writes higher (R3).
+    read_spans: FromOne = 10_000
 
     # ---- client sessions (G8) ----
     # A session ends after this time without a change, or as the least recently used above this number in a group.
@@ -109,8 +119,13 @@ class Knobs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     reconcile_period_ms: FromZero = 5_000
     write_timeout_ms: FromZero = 2_000
     reconcile_margin_ms: FromZero = 1_000
-    # A store of quorum rows writes a file for each such stretch of the log.
+    # A store of quorum rows writes a file for each such stretch of the log, in blocks of so many bytes.
     memtable_bytes: FromOne = 4 << 20
+    block_bytes: FromOne = 16 << 10
+    # The most ids of one answer, mutations of one delivery, and bytes of mutations or partitions sent in one message.
+    listed_ids: FromOne = 4_096
+    sent_mutations: FromOne = 512
+    sent_bytes: FromOne = 1 << 20
 
     # ---- tablets ----
     # A replica that its leader has not heard of for so long is evicted and replaced by another (M11). Invariant: above

@@ -31,6 +31,7 @@ from cluster.store.clock_guard import ClockLimits
 from cluster.store.node_clock import NodeClock
 from cluster.wire.clocked import ClockedNetwork
 from cluster.wire.identity import ForeignDisk, format_disk, identify, named_cluster, read_identity
+from cluster.wire.known_masters import KnownMasters, telling
 from cluster.wire.messages import WIRE_VERSION
 from harness.errors import UserError
 from harness.ports.api import Address, Clock, DiskFull, Hello, Listener, Peer, Ports
@@ -67,6 +68,9 @@ class NodeServer(Protocol):
 
     def on_notify(self, peer: Peer, payload: bytes) -> None:
         """Take one one-way message."""
+
+    def masters(self) -> KnownMasters:
+        """Who the masters are, as far as is known here (G1)."""
 
 
 def make_server(
@@ -131,7 +135,7 @@ async def _once_there_is_room(store: Callable[[], Awaitable[T]], clock: Clock, c
 
 async def _listen(ports: Ports, address: Address, server: NodeServer) -> Listener:
     try:
-        return await ports.network.listen(address, server.on_call, server.on_notify)
+        return await ports.network.listen(address, telling(server.on_call, server.masters), server.on_notify)
     except OSError as error:
         raise UserError(f"The node can't listen at {address}: {error.strerror or error}.") from error
     except (ValueError, OverflowError) as error:

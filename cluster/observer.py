@@ -7,7 +7,7 @@ code never acts on an observer, and an observer never acts on a node.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from cluster.quorum.observer import QuorumObserver
 from cluster.raft.types import NodeId
@@ -30,13 +30,19 @@ class Observer(RangeObserver, QuorumObserver):
     def clock_made(self, hlc: Readings, max_offset_ns: int) -> None:
         """The node's hybrid clock, and how far two clocks may be apart by declaration."""
 
-    def caches_served(self, caches: Mapping[str, object], catalog: Mapping[str, object]) -> None:
-        """A leader master answers from these records by id; `catalog` are those that it has applied."""
-
-    def tablet_called(
-        self, server: NodeId, request: object, tables: Mapping[str, Any], tablets: Mapping[str, Any]
+    def caches_served(
+        self, tables: Mapping[str, object], tablets: Mapping[str, object], servers: Mapping[str, object]
     ) -> None:
-        """A master sends this request to a tablet server; tables and tablets are the records it has applied, by id."""
+        """A leader master answers from these records, by their ids."""
+
+    def master_asked(self, request: object) -> None:
+        """A master begins to answer this request; the very object comes again with its answer."""
+
+    def master_answers(self, request: object, reply: object) -> None:
+        """A master answers this request."""
+
+    def tablet_called(self, server: NodeId, request: object) -> None:
+        """A master sends this request to a tablet server."""
 
     def replica_failed(self, group: str, damaged: bool, reason: str) -> None:
         """A replica takes part in nothing from now on: what it has stored is `damaged`, or the program failed on it."""

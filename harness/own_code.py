@@ -1,4 +1,5 @@
-"""Code of the user's own, named on the command line as FILE.py:NAME: read once, carried as text, run where needed.
+"""Code of the user's own, named on the command line as FILE.py:NAME, or as FILE.py where all that it defines may be
+meant: read once, carried as text, run where needed.
 
 Nothing but the user's own words names such a file: what a saved run or a history says is never imported.
 """
@@ -16,7 +17,11 @@ from typing import Any, Final
 
 from harness.errors import UserError
 
+OWN_MODULE: Final = "own_"
+"""What the names of modules begin with that files are run as."""
+
 _SPEC: Final = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_][A-Za-z_0-9]*)")
+_FILE: Final = re.compile(r"(?P<file>.+\.py)(:(?P<name>[A-Za-z_][A-Za-z_0-9]*))?")
 
 
 def is_own_code(spec: str) -> bool:
@@ -27,7 +32,7 @@ def is_own_code(spec: str) -> bool:
 @dataclass(frozen=True, slots=True)
 class OwnCode:
     """Picklable: the text of a Python file as it was read, its SHA-256 in hexadecimal, and the name in it that is
-    meant."""
+    meant; empty if none was said."""
 
     file: str
     name: str
@@ -36,8 +41,8 @@ class OwnCode:
 
     @property
     def spec(self) -> str:
-        """The word that named it, FILE.py:NAME."""
-        return f"{self.file}:{self.name}"
+        """The word that named it, FILE.py:NAME or FILE.py."""
+        return f"{self.file}:{self.name}" if self.name else self.file
 
     @property
     def details(self) -> dict[str, str]:
@@ -45,18 +50,23 @@ class OwnCode:
         return {"file": self.file, "name": self.name, "sha256": self.digest}
 
     def load(self) -> Any:
-        """What the name stands for once the file is run as a module of its own; raises UserError, naming file and line,
-        for a file that can't be run and a name that it lacks."""
-        module = ModuleType(f"own_{self.digest[:16]}")
+        """What the name stands for once the file is run; raises UserError, naming file and line, for a file that can't
+        be run and a name that it lacks."""
+        module = self.run()
+        if not hasattr(module, self.name):
+            raise UserError(f"{self.file} defines no {self.name}; name what it defines as FILE.py:NAME.")
+        return getattr(module, self.name)
+
+    def run(self) -> ModuleType:
+        """The file, run as a module of its own; raises UserError, naming file and line, if it can't be."""
+        module = ModuleType(f"{OWN_MODULE}{self.digest[:16]}")
         module.__file__ = self.file
         sys.modules[module.__name__] = module  # dataclasses look their module up
         try:
             exec(compile(self.text, self.file, "exec", dont_inherit=True), module.__dict__)
         except (Exception, SystemExit) as error:
             raise self.blamed(error) from error
-        if not hasattr(module, self.name):
-            raise UserError(f"{self.file} defines no {self.name}; name what it defines as FILE.py:NAME.")
-        return getattr(module, self.name)
+        return module
 
     def blamed(self, error: BaseException) -> UserError:
         """A sentence with the last line of the file that led to an error, and what the error says."""
@@ -78,11 +88,28 @@ def own_code(spec: str) -> OwnCode:
     found = _SPEC.fullmatch(spec)
     if found is None:
         raise UserError(f"{spec!r} names no code; it has the form FILE.py:NAME.")
+    return _read(found["file"], found["name"])
+
+
+def is_own_file(spec: str) -> bool:
+    """Whether a word has the form FILE.py or FILE.py:NAME."""
+    return _FILE.fullmatch(spec) is not None
+
+
+def own_file(spec: str) -> OwnCode:
+    """The code that FILE.py or FILE.py:NAME names; raises UserError like `own_code`."""
+    found = _FILE.fullmatch(spec)
+    if found is None:
+        raise UserError(f"{spec!r} names no code; it has the form FILE.py or FILE.py:NAME.")
+    return _read(found["file"], found["name"] or "")
+
+
+def _read(file: str, name: str) -> OwnCode:
     try:
-        data = Path(found["file"]).read_bytes()
+        data = Path(file).read_bytes()
         text = data.decode()
     except OSError as error:
-        raise UserError(f"{found['file']} can't be read: {error.strerror}.") from error
+        raise UserError(f"{file} can't be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:
-        raise UserError(f"{found['file']} is not UTF-8 text, so it is no Python file.") from error
-    return OwnCode(found["file"], found["name"], text, hashlib.sha256(data).hexdigest())
+        raise UserError(f"{file} is not UTF-8 text, so it is no Python file.") from error
+    return OwnCode(file, name, text, hashlib.sha256(data).hexdigest())

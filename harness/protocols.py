@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
+from harness.capabilities import Capability
 from harness.history.ops import Op
 from harness.ports.api import Clock
 from harness.ports.failpoints import Action, Failpoint
-from harness.ports.machines import Impairment, ProbeFlow, ProcessState, Skew
+from harness.ports.machines import Daemon, Impairment, ProbeFlow, ProcessState, Skew
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node of the system under test: name (`m1`, `t3`, …), role (`master`, `tserver`, …), zone label."""
+    """One node of the system under test: name (`m1`, `t3`, …), role (a word of the database's own), zone label."""
 
     name: str
     role: str
@@ -25,25 +27,28 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class GroupStatus:
-    """One replica's own view of one Raft group, as the node's status call answers it.
+    """One replica's own view of one group, as the node's status call answers it.
 
-    `role` is `leader`, `candidate`, `follower` or `learner`; `last_index`/`last_term` are of its log's end,
-    `first_index` is the lowest that no snapshot has replaced; `lease_valid` says whether it may serve reads now,
-    `lease_sequence` is of the last lease record it applied, `write_index` of the last entry that changed its data;
-    `voters` and `learners` are server ids (see `node_of`), of the configuration that the entry (`config_term`,
-    `config_index`) set; `digest` is of the state at `applied_index`.
+    `role` is `leader`, `candidate`, `follower` or `learner`; `term` grows with each change of leader (a Raft term, an
+    epoch, a timeline; 0 where there is none); `voters` are the nodes, or server ids (see `node_of`), whose majority
+    decides, of the configuration that the entry (`config_term`, `config_index`) set.
+
+    The rest is for who knows it. `last_index`/`last_term` are of its log's end, `first_index` is the lowest that no
+    snapshot has replaced; `lease_valid` says whether it may serve reads now, `lease_sequence` is of the last lease
+    record it applied, `write_index` of the last entry that changed its data; `digest` is of the state at
+    `applied_index`.
     """
 
     group: str
     role: str
     term: int
-    leader: str | None
-    commit_index: int
-    applied_index: int
-    last_index: int
-    last_term: int
-    lease_valid: bool
     voters: tuple[str, ...]
+    leader: str | None = None
+    commit_index: int = 0
+    applied_index: int = 0
+    last_index: int = 0
+    last_term: int = 0
+    lease_valid: bool = True
     learners: tuple[str, ...] = ()
     first_index: int = 1
     config_term: int = 0
@@ -55,7 +60,7 @@ class GroupStatus:
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """What one node says of itself; an unreachable node has none."""
+    """What one node says of itself; an unreachable node has none. `incarnation` grows with each start."""
 
     node: str
     role: str
@@ -66,12 +71,21 @@ class NodeStatus:
 
 
 class Client(Protocol):
-    """One process's connection to the database; used by one operation at a time."""
+    """One process's connection to the database; used by one operation at a time.
+
+    Many clients are at work at once, on one event loop: nothing of theirs may block it. A client that leaves its
+    deadline behind is given up some seconds later, and never asked again.
+    """
 
     async def invoke(self, op: Op) -> Op:
-        """Carry out an invocation and return its completion (`op.complete("ok", mops=…, node=…)`).
+        """Carry out an invocation and return its completion (`op.complete("ok", mops=…, node=…)`), once, and within the
+        deadline.
 
-        Raises DefiniteError (→ `fail`) or IndefiniteError (→ `info`); anything else is a bug of ours.
+        Raises DefiniteError (→ `fail`) only where the operation did not and will not take effect: the database refused
+        it in words; the connection was lost before anything of it, or before its COMMIT, was sent; any read. Raises
+        IndefiniteError (→ `info`) for all else, a timeout above all. Anything else is a mistake of the plugin: the
+        operation is `info`, and the run a failure of the harness that names file and line. Nothing is tried again: the
+        driver's own retries have to be off.
         """
 
     async def close(self) -> None:
@@ -79,7 +93,12 @@ class Client(Protocol):
 
 
 class Database(Protocol):
-    """The system under test on one environment; faults act on it only through here and the Environment."""
+    """The system under test on one environment; faults act on it only through here and the Environment.
+
+    Calls for different nodes come at once, those for one node one after the other, but `status` and `process_state`,
+    which come at any time. What a call waits for is bounded: by seconds where nothing else is said. A failure of the
+    tools raises HarnessError.
+    """
 
     @property
     def name(self) -> str: ...
@@ -89,44 +108,56 @@ class Database(Protocol):
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """Faults its processes can take: `kill`, `pause`, `status`, …"""
+        """Faults that its processes can take, and powers it has (`harness.capabilities.Capability`)."""
 
     @property
     def operations(self) -> frozenset[str]:
         """The micro-operations its clients can do: `r`, `w`, `cas`, …"""
 
+    def facts(self) -> Mapping[str, Any]:
+        """What the database says of itself for `run.json`, JSON-able: version, settings, …; asked once it serves."""
+        return {}
+
     async def install(self) -> None:
-        """Put programs and configuration on every node."""
+        """Put programs and configuration on every node; may take minutes."""
+
+    async def first_start(self) -> None:
+        """Start every node for the first time; all at once, unless one has to come first. May take a minute."""
+        await start_all(self.start, self.nodes)
 
     async def start(self, node: str) -> None:
-        """Start the node's process; a no-op if it runs."""
+        """Start the node's processes; a no-op if they run. Does not wait until they serve."""
 
     async def stop(self, node: str) -> None:
-        """Stop it gracefully."""
+        """Stop them gracefully, and wait until they are gone."""
 
     async def kill(self, node: str) -> None:
-        """SIGKILL; unsynced writes are lost."""
+        """SIGKILL to all of them, and wait until they are gone. What was written survives, also what was not synced
+        (without the capability `unsynced-loss`)."""
 
     async def pause(self, node: str) -> None:
-        """SIGSTOP to the program."""
+        """SIGSTOP to all of them, children too, and wait until all have stopped."""
 
     async def resume(self, node: str) -> None:
-        """Let a stopped process go on (SIGCONT)."""
+        """Let stopped processes go on (SIGCONT)."""
 
     async def process_state(self, node: str) -> ProcessState:
-        """Probed from inside the node, now."""
+        """Of all processes of the node together, probed from inside it, now: `dead` if none is left, `paused` if all
+        have stopped."""
 
     async def status(self, node: str) -> NodeStatus | None:
-        """The node's own status, or None if it does not answer within a short deadline."""
+        """The node's own status, or None if it does not answer within about a second; its incarnation grows with each
+        start of its processes."""
 
     async def await_ready(self, timeout_s: float) -> None:
-        """Wait until the whole database serves its clients (observed, not slept for); raises TimeoutError."""
+        """Wait until the whole database serves its clients (observed, not slept for); raises TimeoutError that says
+        what is missing. Never returns sooner: an operation right after it has to succeed."""
 
     async def setup_workload(self, workload: str, options: Mapping[str, Any]) -> None:
-        """Create what the workload needs (tables, …)."""
+        """Create what the workload needs (tables, …), empty; raises UserError for a workload it can't serve."""
 
     async def open_client(self, process: int, timeout_s: float) -> Client:
-        """A new client for a process; `timeout_s` is its deadline per operation."""
+        """A new client for a process; `timeout_s` is its deadline per operation. Raises what `Client.invoke` does."""
 
     async def collect_logs(self) -> Mapping[str, bytes]:
         """Log files by `NODE/NAME`, as far as they can be had."""
@@ -182,7 +213,7 @@ class Examination(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class Watched(Protocol):
-    """A power that a Database may have: its inner invariants are checked while it runs."""
+    """The power of a database with the capability `invariants`: its inner ones are checked while it runs."""
 
     async def invariants(self) -> InvariantsRecord:
         """What was checked and what broke, from its start to now."""
@@ -190,7 +221,8 @@ class Watched(Protocol):
 
 @runtime_checkable
 class Examined(Protocol):
-    """A power that a Database may have: at a quiet moment it is looked at as a whole, as an operator would."""
+    """The power of a database with the capability `examine`: at a quiet moment it is looked at as a whole, as an
+    operator would."""
 
     async def examine(self, timeout_s: float) -> Examination:
         """What is wrong with it once it has had so long to come to rest."""
@@ -207,6 +239,10 @@ class Armable(Protocol):
     @property
     def failpoints(self) -> tuple[Failpoint, ...]:
         """Every point there is."""
+
+    @property
+    def protocols(self) -> Mapping[str, Sequence[str]]:
+        """Protocols of several steps, each with the points between them."""
 
     async def arm(
         self, node: str, point: str, action: Action, group: str = "", times: int = 1, seconds: float = 0.0
@@ -227,6 +263,49 @@ class Armable(Protocol):
 
     async def acted(self, node: str) -> Mapping[str, int]:
         """How often each point has acted on this node so far, as its processes noted; raises HarnessError."""
+
+
+@runtime_checkable
+class TellsAside(Protocol):
+    """The power of a database with the capability `reads-anywhere`: what its nodes tell each other beside their logs,
+    of what is closed, can be lost or late at a failpoint of its own."""
+
+    @property
+    def side_point(self) -> str:
+        """The point at which such a message is about to leave for another node."""
+
+    @property
+    def side_kind(self) -> str:
+        """What such messages are called where they can be held back (`HoldsMessages`)."""
+
+
+@runtime_checkable
+class Relocatable(Protocol):
+    """The power of a database with the capability `reads-anywhere`: where its table's replicas stand can be changed."""
+
+    async def relocate(self, turn: int) -> None:
+        """Have the voters stand `turn` zones further on than at first; raises HarnessError where that is refused."""
+
+    async def wants_turn(self) -> int | None:
+        """How many zones further on voters are to stand by now; None where nobody tells."""
+
+    async def astray(self) -> tuple[str, ...]:
+        """What does not stand, or is not led, where it should be, in sentences."""
+
+
+@runtime_checkable
+class HoldsMessages(Protocol):
+    """The power of a database with the capability `held-message`: a message between its nodes can be held back."""
+
+    async def hold_message(self, source: str, target: str, kind: str) -> int:
+        """Hold the next message of this kind from one node to the other back when it arrives; the number of the hold.
+        Raises ValueError for a kind that there is not."""
+
+    async def held_bytes(self, hold: int) -> int:
+        """How long the message is that is held now; 0 where none is."""
+
+    async def release_message(self, hold: int) -> None:
+        """Let it arrive, at whichever process listens there by now, and hold nothing any more."""
 
 
 DamageKind: TypeAlias = Literal["bit-flip", "truncate"]
@@ -287,7 +366,8 @@ class Disks(Protocol):
 
 @runtime_checkable
 class Directed(Protocol):
-    """The power of a database whose clients can ask one node: a read whose `node` is set goes there and nowhere else.
+    """The power of a database with the capability `directed-reads`: a read whose `node` is set goes there and nowhere
+    else, and its completion names in `node` who answered.
 
     A node that does not serve what is read says so: the read fails with the class `ELSEWHERE`.
     """
@@ -299,7 +379,8 @@ class Directed(Protocol):
 
 @runtime_checkable
 class Sharded(Protocol):
-    """The power of a database that spreads keys over groups, by partition key modulo `shards`, that fail one by one."""
+    """The power of a database with the capability `shards`: keys are spread over groups, by partition key modulo
+    `shards`, that fail one by one."""
 
     @property
     def shards(self) -> int: ...
@@ -333,6 +414,21 @@ class ClockControl(Protocol):
 
 
 @runtime_checkable
+class ClientClocks(Protocol):
+    """The power of an environment with the capability `client-clocks`: clients' wall clocks can be wrong."""
+
+    @property
+    def client_machines(self) -> tuple[str, ...]:
+        """The machines that clients are on."""
+
+    async def skew_client_clock(self, machine: str, skew: Skew | None) -> None:
+        """Have a machine's wall clock go like this from now on; None: as it goes by itself."""
+
+    async def client_offset_ns(self, machine: str) -> int:
+        """How far ahead of true time the machine's clock shows to be; 0 where it goes as it does by itself."""
+
+
+@runtime_checkable
 class PacketShaping(Protocol):
     """The power of an environment with the capability `packets`: links can be made bad without being cut.
 
@@ -355,6 +451,27 @@ class PacketShaping(Protocol):
         """
 
 
+async def start_all(start: Callable[[str], Awaitable[None]], nodes: Iterable[Node]) -> None:
+    """Start every node at once; the first failure is raised when all have ended."""
+    works = (start(node.name) for node in nodes)
+    for result in await asyncio.gather(*works, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
+
+
+class Fleet(Protocol):
+    """A root shell on each of an environment's machines. Raises HarnessError for what can't be done."""
+
+    async def check(self, name: str, command: str, stdin: bytes = b"", timeout_s: float | None = None) -> str:
+        """What a shell command prints on the machine of this node; it has to end with 0."""
+
+    async def check_each(self, commands: Mapping[str, str]) -> Mapping[str, str]:
+        """The same on several, in parallel; all are tried."""
+
+    async def upload(self, name: str, path: str, content: bytes, mode: int = 0o644) -> None:
+        """Write a file on a node, its directory made if it is missing."""
+
+
 class Environment(Protocol):
     """Where nodes live (simulator, Docker, hosts over SSH): machines, their network and what can be done to it."""
 
@@ -367,7 +484,22 @@ class Environment(Protocol):
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """Faults it can do: `partition`, …; what it can't is refused in one sentence before the run starts."""
+        """Faults it can do (`harness.capabilities.Capability`), such as `partition`; what it can't is refused in one
+        sentence before the run starts."""
+
+    @property
+    def fleet(self) -> Fleet:
+        """Shells on the machines, once they are set up; the simulator has none, and raises HarnessError."""
+
+    def data_address(self, node: str) -> str:
+        """Where a node is reached, by the others and by clients: an IP address, or a machine's name in the simulator.
+        Faults act on what goes there."""
+
+    async def process_state(self, node: str, program: Daemon) -> ProcessState:
+        """How the daemon is on a node, with all its children, as the node's kernel says now."""
+
+    async def incarnation(self, node: str, program: Daemon) -> int | None:
+        """A number that grows with each start of the daemon there; None while it does not run."""
 
     async def setup(self, nodes: tuple[Node, ...]) -> None:
         """Make the machines and networks."""
@@ -450,16 +582,59 @@ class Transferable(Protocol):
 
 @runtime_checkable
 class FailsOver(Protocol):
-    """The power of a database with leaders to say how long its timeouts and leases let a fail-over take."""
+    """The power of a database with the capability `failover`: it says how long its timeouts and leases let one take."""
 
     @property
     def failover_s(self) -> float:
         """How long a group may be without a leader that serves after it lost the one that it had."""
 
 
+def failover_of(database: Database) -> float:
+    """How long a group of the database may be without a leader, s; 0 where it does not say."""
+    able = Capability.FAILOVER in database.capabilities
+    return database.failover_s if able and isinstance(database, FailsOver) else 0.0
+
+
+class Tuning(msgspec.Struct, frozen=True):
+    """How the reference cluster is set up, as far as scripts ask whether their core can be reached at all.
+
+    `spare_servers`: tablet servers beyond those that a tablet stands on. Entries: `under_way` may be on their way to
+    one follower, `message` are carried by one message, `taken_in` by a leader that can commit nothing, `kept` make a
+    snapshot needed by who lacks them. `outlives_s`: for how long a leader that is cut off takes itself for one after
+    another may serve in its place, less an election. `limits`: share of the reads that have one. `stepping`: protocols
+    of several steps run all the time.
+    """
+
+    spare_servers: int = 0
+    under_way: int = 0
+    message: int = 0
+    taken_in: int = 0
+    kept: int = 0
+    outlives_s: float = 0.0
+    limits: float = 0.0
+    logged: bool = False
+    stepping: bool = False
+
+
+@runtime_checkable
+class Tuned(Protocol):
+    """What scripts of the reference cluster ask it before they are drawn."""
+
+    @property
+    def tuning(self) -> Tuning:
+        """How it is set up."""
+
+
+def tuning_of(database: Database) -> Tuning | None:
+    """How the reference cluster is set up; None for another database."""
+    able = Capability.MASTERS in database.capabilities
+    return database.tuning if able and isinstance(database, Tuned) else None
+
+
 @runtime_checkable
 class CatchesUp(Protocol):
-    """The power of a database that can tell whether it comes nearer to serving, as its replicas catch up."""
+    """The power of a database with the capability `catches-up`: it tells whether it comes nearer to serving, as its
+    replicas do."""
 
     async def await_recovered(self, patience_s: float) -> None:
         """Wait until the whole database serves its clients, `patience_s` since it came nearer to that than ever, and at
@@ -468,7 +643,8 @@ class CatchesUp(Protocol):
 
 @runtime_checkable
 class PartlyWritten(Protocol):
-    """The power of a database with groups that clients don't write to, or that come and go while it serves."""
+    """The power of a database with the capability `written-groups`: it has groups that clients don't write to, or that
+    come and go while it serves."""
 
     async def written_groups(self) -> frozenset[str] | None:
         """The groups that clients write to for as long as it serves, the masters' among them if they write to it; None

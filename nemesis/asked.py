@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from harness.errors import UserError
+from harness.protocols import Tuning
+from nemesis.kinds.api import Suits, always
 from nemesis.registry import AIMED, KINDS, NEMESES, SCRIPTS
 from nemesis.scripts.quorum import LEADERLESS
 
@@ -118,7 +120,7 @@ def _number(name: str, key: str, text: str, low: float, high: float) -> float:
     return value
 
 
-def expand(asked: Sequence[Asked], offered: frozenset[str]) -> tuple[Asked, ...]:
+def expand(asked: Sequence[Asked], offered: frozenset[str], tuning: Tuning | None = None) -> tuple[Asked, ...]:
     """The kinds asked for, each once: `all` is every kind, scripts too, that can be done with what is offered.
 
     Kinds that do at one role what others do anywhere have to be named. Where the tables know no leaders, scripts about
@@ -126,12 +128,17 @@ def expand(asked: Sequence[Asked], offered: frozenset[str]) -> tuple[Asked, ...]
     """
     named = {each.name: each for each in asked if each.name != ALL}
     if len(named) < len(asked):
-        able = [name for name, info in NEMESES.items() if info.needs | info.suits <= offered and _varies(name, offered)]
+        able = [name for name, info in NEMESES.items() if info.needs <= offered and _varies(name, offered)]
+        able = [name for name in able if _suits(NEMESES[name].suits, tuning)]
         possible = [name for name in able if name not in AIMED]
         if LEADERLESS in offered:
             possible = [name for name in possible if not scripted(name) or LEADERLESS in SCRIPTS[name].needs]
         named |= {name: Asked(name) for name in possible if name not in named}
     return tuple(named.values())
+
+
+def _suits(suits: Suits, tuning: Tuning | None) -> bool:
+    return suits is always or (tuning is not None and suits(tuning))
 
 
 def _varies(name: str, offered: frozenset[str]) -> bool:

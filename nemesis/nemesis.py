@@ -15,8 +15,8 @@ looked at, and only that makes it observed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from random import Random
 from typing import Any
 
@@ -24,7 +24,7 @@ from harness.errors import HarnessError
 from harness.history.ops import Op
 from harness.protocols import Database, Environment
 from harness.run.allowances import WearsOff, overload_of
-from harness.verdict.leaderships import Led
+from harness.verdict.leaderships import leaderships_of
 from nemesis.kinds.api import (
     Action,
     Claims,
@@ -128,9 +128,20 @@ class Instance:
 
 
 class FaultNemesis:
-    """Implements `harness.protocols.Nemesis` for plain and scripted faults."""
+    """Implements `harness.protocols.Nemesis` for plain and scripted faults.
 
-    def __init__(self, database: Database, environment: Environment, patience: Patience = Patience()) -> None:
+    `pinned` has by instance what is to be done whatever is chosen then; `chosen` what was done.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        environment: Environment,
+        patience: Patience = Patience(),
+        pinned: Mapping[int, Action] | None = None,
+    ) -> None:
+        self.pinned = pinned or {}
+        self.chosen: dict[int, Action] = {}
         self._database = database
         self._clock = environment.clock
         self._patience = patience
@@ -230,6 +241,7 @@ class FaultNemesis:
         if plan.action is None:
             report["idle"] = True
             return Observation(False)
+        self.chosen[number] = plan.action
         self._describe(plan.action, report)
         early, late = (plan.roles, ()) if plan.ends_roles else ((), plan.roles)
         held = await self._roles(early, self._clock.monotonic_ns())
@@ -262,7 +274,8 @@ class FaultNemesis:
         if not roles:
             return []
         after = await self._observer.view(skip=self._injectors.claims.mute())
-        known = self._database.leaderships.all() if isinstance(self._database, Led) else ()
+        leaderships = leaderships_of(self._database)
+        known = () if leaderships is None else leaderships.all()
         return [{**asdict(held), "held": held_when_hit(held, after, known, hit_ns)} for held in roles]
 
     async def _step(self, number: int, report: dict[str, Any]) -> Observation:
@@ -349,7 +362,9 @@ class FaultNemesis:
             return made if made.action is not None else None
 
         awake = set(scene.nodes) - set(self._injectors.claims.mute())
-        return await scene.until(found, awake, self._patience.choose_s) or plan(await scene.view(awake))
+        chosen = await scene.until(found, awake, self._patience.choose_s) or plan(await scene.view(awake))
+        pinned = self.pinned.get(request["instance"], chosen.action)
+        return chosen if pinned == chosen.action else replace(chosen, action=pinned, roles=())
 
     def _scene(self, entropy: Random) -> Scene:
         return Scene(self._observer, entropy, Stage(), self._patience.script_poll_s, self._patience.script_s)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from harness.capabilities import Capability
 from harness.errors import UserError
 from harness.generators.core import Generator
-from harness.protocols import Database, Environment, FailsOver, Nemesis
+from harness.protocols import Database, Environment, Nemesis, failover_of, tuning_of
 from harness.run.extended_load import wanted_faults
 from harness.verdict.adequacy import Floors
 from nemesis.asked import ALL, Asked, expand, parse_all, scripted
+from nemesis.kinds.api import Action
 from nemesis.kinds.damage import REPLACEABLE_MASTERS, REPLACEABLE_VOTERS
 from nemesis.nemesis import FaultNemesis, Patience
 from nemesis.registry import KINDS, NEMESES
@@ -20,7 +22,9 @@ from nemesis.schedule import SEED_BITS, AskedKind, CyclePace, Schedule, Steps, T
 from nemesis.scripts.catalogs import TABLES_MADE
 from nemesis.scripts.quorum import LEADERLESS, LOGGED
 
-MISSING = {
+MISSING: Mapping[str, str] = {
+    Capability.TERMS: "the database has no terms, by which to tell whether a node led when it was hit",
+    Capability.MASTERS: "it is about the roles of the reference cluster",
     LEADERLESS: "the workload's tables have leaders; a quorum workload's have none",
     LOGGED: "the workload's table logs no mutations; one with -o table=logged does",
     TABLES_MADE: "the workload makes no tables while it runs; `catalog` does",
@@ -36,6 +40,7 @@ class NemesisOptions:
 
     `drawn` says that nobody asked for just these kinds: each is given time to last, and to reach its core. `probe_s` is
     how far apart the looks at a fault are while it lasts. A kind that lies below one of the `floors` has other turns.
+    `pinned` are actions by instance (see `FaultNemesis`).
     """
 
     interval_s: float = 5.0
@@ -43,6 +48,7 @@ class NemesisOptions:
     time_limit_s: float | None = None
     drawn: bool = False
     floors: Floors = field(default_factory=Floors)
+    pinned: Mapping[int, Action] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +98,7 @@ def package(
     offered = frozenset(database.capabilities | environment.capabilities)
     asked = parse_all(parts)
     everything = any(each.name == ALL for each in asked)
-    chosen = expand(asked, offered)
+    chosen = expand(asked, offered, tuning_of(database))
     if everything:
         named = [each.name for each in asked]
         chosen = fitting(chosen, named, options.time_limit_s, entropy)
@@ -101,12 +107,13 @@ def package(
     for each in chosen:
         _require_known_names(each, database)
     _require_time(chosen, options.time_limit_s)
-    failover_s = database.failover_s if isinstance(database, FailsOver) else 0.0
+    failover_s = failover_of(database)
     kinds = tuple(_kind(each, offered, len(database.nodes), options.time_limit_s) for each in chosen)
     pace = _pace(options, everything or options.drawn, failover_s)
     lacking = wanted_faults(tuple(kind.name for kind in kinds), options.floors)
+    patience = Patience(probe_s=options.probe_s, script_s=max(SCRIPT_S, failover_s))
     return NemesisPackage(
-        FaultNemesis(database, environment, Patience(probe_s=options.probe_s, script_s=max(SCRIPT_S, failover_s))),
+        FaultNemesis(database, environment, patience, options.pinned),
         Schedule(kinds, pace, entropy.getrandbits(SEED_BITS), wanted=lacking),
         Steps(tuple(Timed(0.0, end_op(kind.name, None)) for kind in kinds)),
         tuple(kind.name for kind in kinds),
@@ -173,7 +180,7 @@ def _kind(asked: Asked, offered: frozenset[str], node_count: int, time_limit_s: 
         return AskedKind(name, (name,), True, asked.every_s, asked.for_s)
     variants = KINDS[name].variants
     led = LEADERLESS not in offered
-    unnamed = (v for v in variants if not variants[v].named)
+    unnamed = (v for v in variants if not variants[v].named and variants[v].unless.isdisjoint(offered))
     among = asked.variants or tuple(v for v in unnamed if led or not v.startswith("leaseholder"))
     possible = tuple(v for v in among if variants[v].needs <= offered and node_count >= variants[v].least_nodes)
     if not possible:

@@ -6,27 +6,33 @@ cut links between the voters of one group only, so that the masters and the othe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
+from harness.capabilities import Capability
 from nemesis.kinds import (
+    client_clocks,
     clocks,
     damage,
     disks,
     failpoint,
+    held,
     leadership,
     masters,
     packets,
     partition,
+    placement,
     process,
+    regions,
     roles,
     scripted,
+    side_transport,
+    steps,
 )
-from nemesis.kinds.api import Family, FaultKind
+from nemesis.kinds.api import Family, FaultKind, Suits, always
 from nemesis.scripts.catalogs import TABLES_MADE, late_call, unheard_tablets
-from nemesis.scripts.elections import leader_returns, lonely_leader, new_leader_partition, rotate_majority
+from nemesis.scripts.elections import leader_returns, lonely_leader, long_tails, new_leader_partition, rotate_majority
 from nemesis.scripts.leases import idle_bridge, late_batch, lost_answer, skewed_lease, stale_lease
-from nemesis.scripts.membership import membership
+from nemesis.scripts.membership import membership, voters_come
 from nemesis.scripts.quorum import (
     LEADERLESS,
     LOGGED,
@@ -35,25 +41,31 @@ from nemesis.scripts.quorum import (
     replica_away,
     restart_clock_back,
     short_read,
+    short_reads,
     split_snapshot,
 )
 from nemesis.scripts.scene import Script
-from nemesis.scripts.storage import power_cut, snapshot_race
-from nemesis.scripts.successors import deposed_leader, late_acks, unheard_commit
+from nemesis.scripts.storage import power_cut, short_log, snapshot_race
+from nemesis.scripts.successors import deposed_leader, late_acks, outlived_leader, unheard_commit
 
 
 @dataclass(frozen=True, slots=True)
 class ScriptInfo:
     """A script, what it is in one line, the capabilities it needs, and the colour (CSS) it is drawn in.
 
-    Without those of `suits` its core can't be reached, or hardly: `all` leaves it out then.
+    Where the cluster is not set up as `suits` wants it, its core can't be reached, or hardly: `all` leaves it out then.
     """
 
     script: Script
     description: str
     needs: frozenset[str]
     color: str
-    suits: frozenset[str] = frozenset()
+    suits: Suits = always
+
+    def __post_init__(self) -> None:
+        """All look for leaders; nearly all know how the reference cluster elects them."""
+        where = {Capability.TERMS} if self.script is new_leader_partition else {Capability.TERMS, Capability.MASTERS}
+        object.__setattr__(self, "needs", self.needs | where)
 
 
 SCRIPTS: dict[str, ScriptInfo] = {
@@ -86,7 +98,7 @@ SCRIPTS: dict[str, ScriptInfo] = {
         "brings a leader back that was cut off with a tail of its own, around a lonely leader of a later term",
         frozenset({"partition", "failpoint", "flood", "status"}),
         "#4b6cb7",
-        frozenset({"long-tail"}),
+        long_tails,
     ),
     "lost-answer": ScriptInfo(
         lost_answer,
@@ -123,14 +135,14 @@ SCRIPTS: dict[str, ScriptInfo] = {
         "cuts a follower off until it needs a snapshot, and hits it while it installs one",
         frozenset({"partition", "kill", "pause", "failpoint", "flood", "status"}),
         "#c05a7a",
-        frozenset({"short-log"}),
+        short_log,
     ),
     "deposed-leader": ScriptInfo(
         deposed_leader,
         "cuts a leader off until its successor commits what clients write; clients stay with both",
         frozenset({"partition", "status"}),
         "#b0893a",
-        frozenset({"outlived-leader"}),
+        outlived_leader,
     ),
     "unheard-commit": ScriptInfo(
         unheard_commit,
@@ -149,13 +161,14 @@ SCRIPTS: dict[str, ScriptInfo] = {
         "has an operator add learners, promote them and remove voters, while leaders are cut off and restarted",
         frozenset({"partition", "kill", "failpoint", "membership", "status"}),
         "#7d8b1f",
-        frozenset({"spare-voter", "quick-learners"}),
+        voters_come,
     ),
     "late-call": ScriptInfo(
         late_call,
         "stops the leader master as it is about to ask for a new replica, until its successor has seen to that",
-        frozenset({"kill", "pause", "failpoint", "membership", "status"}),
+        frozenset({"kill", "pause", "failpoint", "membership", "status", Capability.REPLACEABLE_MASTERS}),
         "#5c7a8f",
+        voters_come,
     ),
     "unheard-tablets": ScriptInfo(
         unheard_tablets,
@@ -174,7 +187,7 @@ SCRIPTS: dict[str, ScriptInfo] = {
         "lets a replica miss deletions, and holds a coordinator that is about to ask a replica for more rows",
         frozenset({"partition", "pause", "failpoint", "status", LEADERLESS}),
         "#4f7d8a",
-        frozenset({"short-reads"}),
+        short_reads,
     ),
     "replica-away": ScriptInfo(
         replica_away,
@@ -217,17 +230,19 @@ FAMILIES: tuple[Family, ...] = (
     masters.FAMILY,
     scripted.DELAYS,
     leadership.FAMILY,
+    held.FAMILY,
+    steps.FAMILY,
+    side_transport.FAMILY,
+    placement.FAMILY,
+    client_clocks.FAMILY,
 )
 """A family a line; the order is that in which faults are listed."""
 
-AIMED: tuple[str, ...] = (
-    *(kind.name for kind in (*roles.KINDS, *masters.STRANGERS.kinds, *masters.FAMILY.kinds)),
-    *("late-call", "unheard-tablets"),
-)
-"""Kinds and scripts that aim at one role; `all` leaves them out."""
+AIMED: tuple[str, ...] = tuple(kind.name for kind in roles.KINDS)
+"""Kinds that do at one role what others do anywhere; `all` leaves them out."""
 
-KINDS: Mapping[str, FaultKind] = {
-    kind.name: kind for kinds in (*(family.kinds for family in FAMILIES), roles.KINDS) for kind in kinds
+KINDS: dict[str, FaultKind] = {
+    kind.name: kind for kinds in (*(family.kinds for family in FAMILIES), regions.KINDS, roles.KINDS) for kind in kinds
 }
 """The plain faults by name."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from harness.capabilities import Capability
 from harness.verdict.leaderships import Leadership
 from nemesis.grudges import shuffle
 from nemesis.observe import Leader, View, names
@@ -50,6 +51,8 @@ SELECTORS: tuple[str, ...] = (
     "quorum-safe-with-leader",
     "quorum-safe-without-leader",
     "one-too-many",
+    "leader",
+    "follower",
 )
 """`group-majority` is the leader of one group and as many of its voters as make a majority; `one-too-many` are as many
 as every group can spare, and one more of some group; `quorum-safe-with-leader` has the leader of some group in it, the
@@ -57,6 +60,27 @@ one `-without-leader` no leader of any."""
 
 STATUS_SELECTORS = frozenset(SELECTORS[6:])
 """Selectors that can't choose before the nodes have said who leads what."""
+
+OF_THE_REFERENCE = frozenset({"leader-master", "leaseholder", "follower-master", "learner"})
+"""Selectors that speak of the reference cluster's roles."""
+
+OF_ANY = frozenset({"leader", "follower"})
+"""Targets of other databases in their place: of any group."""
+
+
+def needs_of(selector: str) -> frozenset[str]:
+    """The capabilities without which a selector finds nobody."""
+    if selector == "zone":
+        return frozenset({Capability.ZONES})
+    if selector not in STATUS_SELECTORS:
+        return frozenset()
+    roles = {Capability.MASTERS} if selector in OF_THE_REFERENCE else set[Capability]()
+    return frozenset({Capability.STATUS, Capability.TERMS, *roles})
+
+
+def unless_of(selector: str) -> frozenset[str]:
+    """The capabilities with which there are better selectors (`nemesis.kinds.api.Variant`)."""
+    return frozenset({Capability.MASTERS}) if selector in OF_ANY else frozenset()
 
 
 def select(selector: str, view: View, busy: Collection[str], entropy: Random) -> Choice:
@@ -92,7 +116,7 @@ def _by_status(selector: str, view: View, free: Sequence[str], entropy: Random) 
         return _quorum_safe(selector, view, free, entropy)
     if selector == "one-too-many":
         return _one_too_many(view, free, entropy)
-    if selector in ("follower-master", "learner"):
+    if selector in ("follower", "follower-master", "learner"):
         return _one_in_role(selector, view, free, entropy)
     leader = find_leader(selector, view, free, entropy)
     if leader is None:
@@ -134,7 +158,8 @@ def _one_too_many(view: View, free: Sequence[str], entropy: Random) -> Choice:
 
 
 def _one_in_role(selector: str, view: View, free: Sequence[str], entropy: Random) -> Choice:
-    role, among = ("learner", view.groups()) if selector == "learner" else ("follower", view.groups("master"))
+    role = "learner" if selector == "learner" else "follower"
+    among = view.groups("master" if selector == "follower-master" else None)
     found = [
         HeldRole(name, role, group, status.term)
         for group in among
@@ -164,8 +189,10 @@ def held_when_hit(held: HeldRole, after: View, known: Iterable[Leadership], hit_
 
 
 def find_leader(selector: str, view: View, free: Collection[str], entropy: Random) -> Leader | None:
-    """A free leader: of the masters' group, of a tserver's (with a lease, for `leaseholder`), or of any."""
+    """A free leader: of the masters' group, of a tserver's (with a lease, for `leaseholder`), or of any, as where nodes
+    have no such roles."""
     role = {"leader-master": "master", "leaseholder": "tserver"}.get(selector)
+    role = role if any(node.role == role for node in view.nodes) else None
     leaders = [leader for leader in view.leaders(role) if leader.node in free]
     if selector == "leaseholder":
         leaders = [leader for leader in leaders if leader.lease_valid]

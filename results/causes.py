@@ -4,7 +4,7 @@ broke in the window of an anomaly stand beside it."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from harness.verdict.run_verdict import CHECKER
@@ -12,7 +12,17 @@ from harness.verdict.run_verdict import CHECKER
 WINDOW_NS: Final = 1_000_000_000
 """An invariant broke in the window of an anomaly if it did so while its operations ran, or so long before or after."""
 
-_NUMBER: Final = re.compile(r"\b[0-9a-f]{32}\b|\d[\d.,]*")
+_PARTICULAR: Final = re.compile(
+    r"""\ \([^()]*\)           # what is added in brackets, such as which row
+    | "[^"]*" | '[^'\s]*'     # values
+    | \[[^][]*\] | \{[^{}]*\}
+    | (?<![\w-])(?:nil|None|true|false)(?![\w-])
+    | \b[0-9a-f]{12,}\b
+    | (?<![\w.:+-])(?=[\w.:+-]*\d)[\w.:+-]+  # numbers, ids, nodes and what is named with a number
+    """,
+    re.VERBOSE,
+)
+_SEVERAL: Final = re.compile(r"#(?:(?:,? and |, ?| ?/ ?| )#)+")
 
 
 class Card(NamedTuple):
@@ -36,25 +46,29 @@ class Card(NamedTuple):
         return min(met, default=None)
 
 
-def cause_of(checker: str, kind: str, item: Mapping[str, Any]) -> object:
-    """What instances of one cause have in common: the checker, the class, and what is said but for its numbers."""
-    return checker, kind, _NUMBER.sub("#", str(item.get("message")))
+def without_particulars(message: str, names: Iterable[str]) -> str:
+    """A sentence with `#` for what differs from run to run: numbers, ids, times, values, and nodes (the `names` among
+    them that have no number in them); several in a row are one."""
+    known = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
+    told = re.sub(rf"(?<![\w-])(?:{known})(?![\w-])", "#", message) if known else message
+    return _SEVERAL.sub("#", _PARTICULAR.sub(lambda found: "" if found[0].startswith(" (") else "#", told))
 
 
 def cards_of(checkers: Mapping[str, Mapping[str, Any]], history_start_ns: int = 0) -> list[Card]:
     """The cards of all checkers; breaches are timed from the run's start, `history_start_ns` before the history's."""
-    by_cause: dict[object, list[tuple[str, str, Mapping[str, Any]]]] = {}
+    by_cause: dict[tuple[str, str, str], list[tuple[str, str, Mapping[str, Any]]]] = {}
     for checker, verdict in checkers.items():
         anomalies = verdict.get("anomalies")
         for kind, found in anomalies.items() if isinstance(anomalies, dict) else ():
             for item in found if isinstance(found, list | tuple) else ():
                 if isinstance(item, Mapping):
-                    by_cause.setdefault(cause_of(checker, kind, item), []).append((checker, kind, item))
+                    cause = checker, kind, without_particulars(str(item.get("message")), ())
+                    by_cause.setdefault(cause, []).append((checker, kind, item))
     cards = []
     for number, instances in enumerate(by_cause.values(), start=1):
         checker, kind, _ = instances[0]
         items = tuple(item for _, _, item in instances)
-        told = [_window(item, history_start_ns) for item in items]
+        told = [window_of(item, history_start_ns) for item in items]
         windows = tuple(window for window in told if window is not None)
         cards.append(Card(f"found-{number}", checker, kind, items, windows))
     return cards
@@ -67,7 +81,7 @@ def beside(card: Card, cards: Sequence[Card]) -> list[tuple[int, Card]]:
     return [(at_ns, other) for other in others if (at_ns := card.met_by(other)) is not None]
 
 
-def _window(item: Mapping[str, Any], history_start_ns: int) -> tuple[int, int] | None:
+def window_of(item: Mapping[str, Any], history_start_ns: int) -> tuple[int, int] | None:
     """From the first invocation to the last known event of its operations, or the moment of a breach."""
     ops = item.get("ops")
     listed = [op for op in ops if isinstance(op, Mapping)] if isinstance(ops, list | tuple) else []

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.errors import MOST_OF_A_SENTENCE, shortened
-from harness.verdict.faults import Fault
+from harness.verdict.faults import FOREVER_NS, Fault
 from harness.verdict.run_verdict import CHECKER
 from results.causes import Card, beside, cards_of
 from results.drawing import timeline
@@ -260,10 +260,6 @@ def _ops(ops: Sequence[Mapping[str, Any]], faults: Sequence[Fault]) -> Markup:
 def shown_index(index: object) -> str:
     """A position in the history, or `never`."""
     return "never" if index is None else str(index)
-
-
-FOREVER_NS = 2**63 - 1
-"""Until when a fault lasts that never ended."""
 
 
 def in_effect(op: Mapping[str, Any], faults: Sequence[Fault]) -> list[str]:

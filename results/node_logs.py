@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
 from harness.errors import shortened
@@ -23,14 +24,19 @@ _BEFORE, _AFTER = 4, 8
 _STAMP: Final = len("2023-11-14T22:13:20.000000+00:00")
 
 
+ClockReadings: TypeAlias = Sequence[Sequence[tuple[float, float]]]
+"""For each fault that set a node's clock, times of the history and how far it was ahead then, both in seconds."""
+
+
 @dataclass(slots=True)
 class NodeLogs:
     """Logs in `folder` as seen from a page in `page`; `zero_ns` is the wall time (ns) at which the history began, as
-    far as that is known: the nodes' own clocks may be off it."""
+    far as that is known, and `clocks` how far the nodes' own were seen to be ahead of it."""
 
     folder: Path
     page: Path
     zero_ns: int | None
+    clocks: Mapping[str, ClockReadings] = field(default_factory=dict)
     _read: dict[str, tuple[list[str], list[tuple[int, int]]]] = field(default_factory=dict)
 
     def at(self, nodes: Iterable[object], time_ns: int) -> Markup | None:
@@ -51,7 +57,7 @@ class NodeLogs:
 
     def _linked(self, node: str, path: Path, time_ns: int) -> Markup:
         href = quote(os.path.relpath(path.resolve(), self.page.resolve()))
-        lines, stamps = self._read.setdefault(node, _stamped(path))
+        lines, stamps = self._log(node, path)
         place = self._place(stamps, time_ns)
         if place is None:
             return tag("a", node, href=href)
@@ -65,13 +71,67 @@ class NodeLogs:
             tag("a", f"all of {path.name}", href=f"{href}#:~:text={fragment}"),
         )
 
+    def lines(self) -> list[tuple[int, str, str]]:
+        """Every line with a time, of all nodes, in order of the history: when that was in it (ns), the node, and the
+        line without its time."""
+        try:
+            nodes = sorted(path.name for path in self.folder.iterdir())
+        except OSError:
+            return []
+        found = []
+        for node, path in ((node, self._path(node)) for node in nodes):
+            lines, stamps = ([], []) if path is None else self._log(node, path)
+            if self._is_of_the_history(stamps):
+                found += [(at_ns, node, lines[place][_STAMP:].strip()) for at_ns, place in stamps]
+        return sorted(found, key=lambda line: line[0])
+
+    def _log(self, node: str, path: Path) -> tuple[list[str], list[tuple[int, int]]]:
+        """The lines, and of those with a time when that was in the history (ns) and their place."""
+        if node not in self._read:
+            lines, stamps = _stamped(path)
+            walls_ns = [at_ns - (self.zero_ns or 0) for at_ns, _ in stamps]
+            times_ns = times_of(walls_ns, self.clocks.get(node, ()))
+            self._read[node] = lines, [(at, place) for at, (_, place) in zip(times_ns, stamps, strict=True)]
+        return self._read[node]
+
+    def _is_of_the_history(self, stamps: list[tuple[int, int]]) -> bool:
+        return self.zero_ns is not None and bool(stamps) and stamps[-1][0] >= -_SET_UP_NS
+
     def _place(self, stamps: list[tuple[int, int]], time_ns: int) -> int | None:
         """The line that was the last by then; None where the log is not of that time."""
-        if self.zero_ns is None or not stamps or stamps[-1][0] < self.zero_ns - _SET_UP_NS:
-            return None
-        wall_ns = self.zero_ns + time_ns
-        before = [line for at_ns, line in stamps if at_ns <= wall_ns]
+        before = [line for at_ns, line in stamps if at_ns <= time_ns] if self._is_of_the_history(stamps) else []
         return before[-1] if before else None
+
+
+def times_of(walls_ns: Sequence[int], curves: ClockReadings) -> list[int]:
+    """When (ns of the history) a clock showed these times, one after another, in the history's own time but for how far
+    it was ahead. Between two readings that grew evenly; before the first and after the last of a fault it was not."""
+    pieces, since_s = list[tuple[float, float, float, float]](), float("-inf")
+    for curve in sorted(list(curve) for curve in curves if curve):
+        pieces.append((since_s, 0.0, curve[0][0], 0.0))
+        pieces += [(*a, *b) for a, b in pairwise(curve)]
+        since_s = curve[-1][0]
+    pieces.append((since_s, 0.0, float("inf"), 0.0))
+    if len(pieces) == 1:
+        return list(walls_ns)
+    found, last_ns = list[int](), -(1 << 62)
+    for wall_ns in walls_ns:
+        shown = (_when(wall_ns / 1e9, piece) for piece in pieces)
+        able = [round(at_s * 1e9) for at_s in shown if at_s is not None] or [wall_ns]
+        last_ns = next((at_ns for at_ns in able if at_ns >= last_ns), max(able))
+        found.append(last_ns)
+    return found
+
+
+def _when(wall_s: float, piece: tuple[float, float, float, float]) -> float | None:
+    """When within the piece the clock showed this; None if it did not."""
+    begin_s, ahead_s, end_s, then_s = piece
+    first_s, last_s = begin_s + ahead_s, end_s + then_s
+    if not first_s <= wall_s <= last_s:
+        return None
+    if ahead_s == then_s or last_s == first_s:
+        return wall_s - ahead_s
+    return begin_s + (wall_s - first_s) / (last_s - first_s) * (end_s - begin_s)
 
 
 _SET_UP_NS: Final = 900 * 10**9

@@ -50,10 +50,7 @@ LEADER_LETTER = 0.007
 
 def leader_panel(leaders: Sequence[Leadership], end_s: float) -> Panel:
     """The panel of the first groups by name; tablets go by the first letters of their ids."""
-    groups = sorted(dict.fromkeys(each.group for each in leaders), key=lambda group: (len(group) > 8, group))
-    shown = {group: group if len(group) <= 8 else f"tablet {group[:6]}" for group in groups[:MAX_GROUPS]}
-    nodes = sorted(dict.fromkeys(each.node for each in leaders))
-    colors = {node: PALETTE[number % len(PALETTE)] for number, node in enumerate(nodes)}
+    groups, shown, colors = _led(leaders)
 
     def draw(axis: Axes) -> None:
         for lane, group in enumerate(shown):
@@ -70,6 +67,28 @@ def leader_panel(leaders: Sequence[Leadership], end_s: float) -> Panel:
         axis.set_title(title, loc="left", fontsize=10, fontweight="bold", color="#20272e")
 
     return Panel(lanes_in(len(shown)), draw, tuple(shown.values()))
+
+
+def _led(leaders: Sequence[Leadership]) -> tuple[list[str], dict[str, str], dict[str, str]]:
+    """All groups, the names of those that are shown, and the nodes' colours."""
+    groups = sorted(dict.fromkeys(each.group for each in leaders), key=lambda group: (len(group) > 8, group))
+    shown = {group: group if len(group) <= 8 else f"tablet {group[:6]}" for group in groups[:MAX_GROUPS]}
+    nodes = sorted(dict.fromkeys(each.node for each in leaders))
+    return groups, shown, {node: PALETTE[number % len(PALETTE)] for number, node in enumerate(nodes)}
+
+
+def leaders_in_lanes(leaders: Sequence[Leadership], end_ns: int) -> list[tuple[str, str, str, int, int, int]]:
+    """Of each leadership of the groups that `leader_panel` shows: the group's name, the node with its term, its colour,
+    since when it led, until when it was seen to, and when the next one was (ns)."""
+    _, shown, colors = _led(leaders)
+    found = []
+    for group, name in shown.items():
+        of_group = [each for each in leaders if each.group == group]
+        ends_ns = [*(each.since_ns for each in of_group[1:]), end_ns]
+        for each, until_ns in zip(of_group, ends_ns, strict=True):
+            label = f"{each.node}, term {each.term}"
+            found.append((name, label, colors[each.node], each.since_ns, min(each.seen_ns, until_ns), until_ns))
+    return found
 
 
 def _draw_leadership(axis: Axes, lane: int, led: Leadership, end_ns: int, color: str, end_s: float) -> None:

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from harness.history.rundir import RunDir, open_run, write_atomic
-from results import neighbours, sections
+from results import sections
 from results.findings import Around, findings
 from results.markup import Markup, join, page, table, tag, void
 from results.node_logs import NodeLogs, wall_zero_ns
-from results.plots import colors_of, data_uri, overview
+from results.plots import clock_readings, colors_of, data_uri, overview
 from results.saved import Saved, load
 from results.sections import recoveries
+from results.timeline import FOLDER, timeline
 from results.words import VERDICT_WORDS, count
 
 PAGE_NAME: Final = "check.html"
@@ -107,38 +108,45 @@ def _section(found: Mapping[str, Any], number: int) -> Markup:
 
 def build_report(run: Path, colors: Mapping[str, str] | None = None, to: Path | None = None) -> Path:
     """Write the report of a run directory, into it unless told, and return its path; whatever parts of the run are
-    missing, it says so.
+    missing, it says so. A folder gets a `report.html`, and beside it all operations of the timeline, as tiles.
 
     `colors` are CSS colours by kind of fault. Raises UserError if the path is no run directory, HarnessError if the
     report can't be written.
     """
     rundir = open_run(run)
-    target = to or rundir.report_html
-    write_atomic(target, render(rundir, colors or {}, target.parent).encode())
+    whole = to is not None and to.is_dir()
+    target = rundir.report_html if to is None else to / rundir.report_html.name if whole else to
+    page = render(rundir, colors or {}, target.parent, target.parent / FOLDER if whole else None)
+    write_atomic(target, page.encode())
     return target
 
 
-def render(rundir: RunDir, colors: Mapping[str, str], folder: Path) -> str:
-    """The whole page, which is to lie in this folder."""
+def render(rundir: RunDir, colors: Mapping[str, str], folder: Path, tiles: Path | None = None) -> str:
+    """The whole page, which is to lie in this folder; with tiles of the timeline in another, if there is one."""
     saved = load(rundir)
     title = f"{saved.verdict.get('overall', 'unfinished')}: {sections.subject(saved)}"
-    return page(title, _body(saved, colors_of(saved.faults, colors), folder))
+    return page(title, _body(saved, colors_of(saved.faults, colors), folder, tiles))
 
 
-def _body(saved: Saved, colors: Mapping[str, str], folder: Path) -> Markup:
+def _body(saved: Saved, colors: Mapping[str, str], folder: Path, tiles: Path | None) -> Markup:
     start_ns = saved.outcome.get("history_start_ns")
+    clocks = clock_readings(saved.points) if saved.points is not None else {}
+    logs = NodeLogs(saved.rundir.nodes, folder, wall_zero_ns(saved.run, saved.outcome), clocks)
     around = Around(
         saved.faults,
         colors,
         start_ns if isinstance(start_ns, int) else 0,
-        NodeLogs(saved.rundir.nodes, folder, wall_zero_ns(saved.run, saved.outcome)),
+        logs,
         sections.proves_nothing(saved),
     )
+    drawn = timeline(saved, colors, logs, tiles)
+    found = drawn and drawn.articles
     parts = (
         sections.questions(saved),
         tag("h2", "What was found"),
         findings(saved.checkers, around) if saved.checkers else tag("p", "No checker judged this run."),
-        _around(saved, colors),
+        found and join((tag("h2", "Anomalies by key and time, with their neighbours"), found)),
+        drawn and join((tag("h2", "Timeline"), drawn.whole)),
         tag("h2", "What happened"),
         _pictures(saved, colors),
         tag("h2", "Operations"),
@@ -150,12 +158,7 @@ def _body(saved: Saved, colors: Mapping[str, str], folder: Path) -> Markup:
         sections.again(saved),
         tag("footer", f"assay · {saved.rundir.path}"),
     )
-    return join((sections.banner(saved), tag("main", *parts)))
-
-
-def _around(saved: Saved, colors: Mapping[str, str]) -> Markup | None:
-    found = neighbours.around(saved.groups, saved.faults, colors)
-    return None if found is None else join((tag("h2", "Anomalies by key and time, with their neighbours"), found))
+    return join((sections.banner(saved), tag("main", *parts), drawn and drawn.script))
 
 
 def _recoveries(saved: Saved, colors: Mapping[str, str]) -> Markup | None:

@@ -50,6 +50,7 @@ def make_every_call(operator: Operator) -> None:
     schema = answer_of("GetTableSchema", "name=bills")
     assert [(column["id"], column["name"]) for column in schema["columns"]] == [(0, "k"), (2, "x")]
     assert (schema["table_id"], schema["version"], schema["state"]) == (table_id, 1, "RUNNING")
+    assert answer_of("PlaceTable", "name=bills", "home=z1", "voters=z1:3") == {"table_id": table_id, "version": 1}
     assert answer_of("DeleteTable", "name=bills") == {"table_id": table_id}
     tablets = ",".join(tablet["tablet_id"] for tablet in located)
     found = answer_of("GetTabletLocations", f"tablets={tablets},paper")

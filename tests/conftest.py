@@ -42,7 +42,12 @@ THOUSANDS: Final = (
     *("checkers/catalog/test_altered_rows.py", "checkers/engines/test_spark_settings.py"),
     *("checkers/engines/test_threads.py", "checkers/engines/test_breadth.py"),
     *("checkers/importers/test_[dip]*.py", "checkers/test_[cefiro]*.py", "checkers/test_*bound*.py"),
-    *("checkers/test_growth.py", "cluster/raft/test_raft_walks.py", "cluster/test_cluster_determinism.py"),
+    *(
+        "assay/reproduce/test_[ls]*.py",
+        "checkers/test_growth.py",
+        "cluster/raft/test_raft_walks.py",
+        "cluster/test_cluster_determinism.py",
+    ),
     *(
         "results/test_*report.py",
         "harness/history/test_quorum_history.py",

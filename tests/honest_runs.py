@@ -144,8 +144,12 @@ def never_saw(outcome: RunOutcome, kind: str) -> None:
 
 
 def is_unknown_only_for(outcome: RunOutcome, kind: str) -> None:
-    """Of this run's own facts: had nothing else gone wrong, what was never seen would still make it unknown."""
-    facts = msgspec.structs.replace(load_facts(outcome.rundir), failures=())
+    """Of this run's own facts: had nothing else gone wrong, what was never seen would still make it unknown. Nothing
+    else: no failure of ours, and none that kept recovery from being observed."""
+    found = load_facts(outcome.rundir)
+    recovered = found.recovery.recovered is not False
+    recovery = msgspec.structs.replace(found.recovery, recovered=recovered, reason=None)
+    facts = msgspec.structs.replace(found, failures=(), recovery=recovery)
     verdict = conclude(facts, {"register": {"valid": True}})
     assert verdict.overall == "unknown"
     assert [*map(unseen(kind), verdict.reasons)] == [True], verdict.reasons

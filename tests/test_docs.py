@@ -11,9 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import TypeGuard
 
-from assay.campaign import flawed_options
 from checkers.models import MODELS
 from cluster.flaws import FLAWS
+from tests.support.known_runs import flawed_options
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("harness", "cluster", "nemesis", "workloads", "checkers", "results", "assay", "bench")

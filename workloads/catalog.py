@@ -44,6 +44,12 @@ MOST_SCANNED = 100
 RARE = "reshape"
 """Has no floor of its own, since half of what it asks makes no sense by then; `stats` wants one that succeeded."""
 
+DIRECTED_SHARE = 0.4
+"""Of the lists, those that one master is asked for, whichever it is, and that may be old (M13)."""
+
+AGES_NS = (0, 300_000_000, 1_000_000_000, 5_000_000_000)
+"""How old (ns) such an answer may be."""
+
 KNOWN_SHARE = 0.8  # of the changes are of what the last answers make seem possible
 ALTERED_COLUMNS = 4  # an alteration adds, drops or renames one of so many columns
 RESHAPED_COLUMNS = 2  # of the table of rows; fewer, so that many cells of each are written and read
@@ -83,6 +89,8 @@ class Catalogs(msgspec.Struct, frozen=True):
         if chance.uniform() < self.options["rows"]:
             return self._of_rows(chance)
         f = _drawn(chance, SHARES)
+        if f == "list" and chance.uniform() < DIRECTED_SHARE:
+            return list_of(chance.below(MOST_MASTERS), chance.choice(AGES_NS))
         if f in NAMELESS:
             return Op("invoke", 0, f)
         return invoke(f, self._mop(f, chance))
@@ -123,6 +131,11 @@ class Catalogs(msgspec.Struct, frozen=True):
         names = range(int(self.options["names"]))
         likely = [name for name in names if (name in self.taken) == there]
         return chance.choice(likely if likely and chance.uniform() < KNOWN_SHARE else list(names))
+
+
+def list_of(master: int, age_ns: int) -> Op:
+    """A list of tables by one master, at most so old; followers answer too, unless it may have no age."""
+    return Op("invoke", 0, "list", value={"master": master}, bound=age_ns)
 
 
 def scan(options: Mapping[str, Any], column: int) -> Op:
@@ -170,9 +183,6 @@ FINAL_FS = ("list", "schema", "locations", "created", "altered", "tablets")
 FINAL_TABLES = 2
 """How many tables are made, altered, renamed and deleted once all is healed, under names that nobody used before."""
 
-FINAL_AGE_NS = 5_000_000_000
-"""How old the lists of single masters may be, which followers answer too (M13)."""
-
 MOST_MASTERS = 5
 
 
@@ -187,7 +197,7 @@ def final_reads(options: Options, entropy: Random) -> Generator:
         [invoke("rename", Mop("rename", name, row=name + 1)) for name in fresh],
         [invoke("delete", Mop("delete", name + 1)) for name in fresh],
     )
-    masters = [Op("invoke", 0, "list", value={"master": n}, bound=FINAL_AGE_NS) for n in range(MOST_MASTERS)]
+    masters = [list_of(n, AGES_NS[-1]) for n in range(MOST_MASTERS)]
     parts = (final_questions(options), *changes, masters, [Op("invoke", 0, "list")])
     return phases(*(_each_once(part) for part in parts))
 
@@ -211,9 +221,9 @@ WORKLOAD = Workload(
     name="catalog",
     description="tables created, altered, renamed and deleted under few names, beside rows read, written and erased",
     options=(
-        Option("names", 5, 1, 1_000, "how many names of tables there are"),
-        Option("rows", 0.5, 0.01, 0.9, "share of the operations that are of rows"),
-        Option("keys", 12, 1, 1_000_000, "how many rows there are"),
+        Option("names", 5, 1, 1_000, "how many names of tables there are", (4, 5, 5, 12)),
+        Option("rows", 0.5, 0.01, 0.9, "share of the operations that are of rows", (0.4, 0.5, 0.5)),
+        Option("keys", 12, 1, 1_000_000, "how many rows there are", (3, 12, 12, 40)),
     ),
     generator=lambda options, entropy: Catalogs(dict(options), entropy.getrandbits(53)),
     final_generator=final_reads,

@@ -28,35 +28,44 @@ _TICK_BITS = 20
 _SPREAD_NS = 30_000_000
 """Clients' timestamps lie up to so far ahead of the time: two writes in a row may bear them the other way round."""
 
-TABLE = WordOption("table", ("legacy", "logged"), "the replication design of the table")
-READ_REPAIR = WordOption("read-repair", ("blocking", "none"), "what a read does to replicas that lack what it found")
-ROUTE = WordOption("route", ("random", "near"), "which replicas are asked: any, or those near the coordinator")
+TABLE = WordOption("table", ("legacy", "logged"), "the replication design of the table", ("legacy", "logged"))
+_REPAIRS, _ROUTES = ("blocking", "none"), ("random", "near")
+READ_REPAIR = WordOption("read-repair", _REPAIRS, "what a read does to replicas that lack what it found")
+ROUTE = WordOption("route", _ROUTES, "which replicas are asked: any, or those near the coordinator", _ROUTES)
 TABLE_OPTIONS: tuple[Option | WordOption, ...] = (
     TABLE,
     READ_REPAIR,
     ROUTE,
-    WordOption("retry", ("no", "yes"), "whether clients send a write again whose outcome is unknown"),
-    Option("data-centres", 1, 1, 3, "how many data centres the tablet servers are spread over"),
-    Option("replication", 3, 1, 7, "how many replicas each data centre has"),
-    Option("clustering", 0, 0, 4, "how many clustering columns a row has, 0: as the number of rows decides"),
+    WordOption("retry", ("no", "yes"), "whether clients send a write again whose outcome is unknown", ("no", "yes")),
+    Option("data-centres", 1, 1, 3, "how many data centres the tablet servers are spread over", (1, 1, 2)),
+    Option("replication", 3, 1, 7, "how many replicas each data centre has", (3, 3, 3, 5)),
+    Option("clustering", 0, 0, 4, "how many clustering columns a row has, 0: as the rows decide", (0, 0, 1, 4)),
 )
 
 
 def level_option(name: str, first: str, description: str) -> WordOption:
     """A consistency level that the user may choose; `first` is the default."""
-    return WordOption(name, (first, *(level for level in LEVELS if level != first)), description)
+    words = (first, *(level for level in LEVELS if level != first))
+    return WordOption(name, words, description, (first, first, "LOCAL_QUORUM"))
 
 
 def load_options(keys: int, rows: int, slices: float, limits: float, deletes: float) -> tuple[Option, ...]:
     """What decides the mix of operations."""
     return (
-        Option("keys", keys, 1, 1_000_000, "how many partitions there are"),
-        Option("rows", rows, 2, 1_000, "how many rows a partition may have"),
-        Option("cells", 0, 0, 20, "how many cells a row has, 0: one to twenty, as the partition draws"),
-        Option("reads", 0.6, 0.01, 0.99, "share of the operations that read"),
-        Option("slices", slices, 0.0, 1.0, "share of the reads that ask for some of the rows only"),
-        Option("limits", limits, 0.0, 1.0, "share of the reads that ask for so many rows at most"),
-        Option("deletes", deletes, 0.0, 0.9, "share of the changes that delete rows, a range or a partition"),
+        Option("keys", keys, 1, 1_000_000, "how many partitions there are", (keys, keys, 3, 3 * keys)),
+        Option("rows", rows, 2, 1_000, "how many rows a partition may have", (rows, rows, 4, 4 * rows)),
+        Option("cells", 0, 0, 20, "how many cells a row has, 0: one to twenty, as the partition draws", (0, 0, 1, 20)),
+        Option("reads", 0.6, 0.01, 0.99, "share of the operations that read", (0.4, 0.6, 0.8)),
+        Option("slices", slices, 0.0, 1.0, "share of the reads that ask for some of the rows only", (slices, 0.6)),
+        Option("limits", limits, 0.0, 1.0, "share of the reads that ask for so many rows at most", (limits, 0.4)),
+        Option(
+            "deletes",
+            deletes,
+            0.0,
+            0.9,
+            "share of the changes that delete rows, ranges or partitions",
+            (deletes, 0.5),
+        ),
     )
 
 

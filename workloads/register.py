@@ -41,8 +41,7 @@ class RegisterMix(msgspec.Struct, frozen=True):
         return RegisterMix(self.options, self.seed, self.count, (*self.recent[1 - RECENT :], seen))
 
     def _next(self, chance: Chance, reader: bool) -> Op:
-        keys, hot, dwell = (int(self.options[name]) for name in ("keys", "hot", "dwell"))
-        key = (self.count // dwell + chance.below(min(hot, keys))) % keys
+        key = hot_key(self.options, self.count, chance)
         kind, new = chance.uniform(), self.count + 1
         if reader or kind < self.options["reads"]:
             return invoke("read", read(key))
@@ -53,6 +52,22 @@ class RegisterMix(msgspec.Struct, frozen=True):
     def _cas(self, chance: Chance, key: int, new: int) -> Mop:
         seen: list[int | None] = [value for known, value in self.recent if known == key] or [None]
         return cas(key, seen[-1] if chance.uniform() < FRESH_SHARE else chance.choice(seen), new)
+
+
+def hot_key(options: Options, count: int, chance: Chance) -> int:
+    """A key for the operation of this number: one of `hot` keys, a window that moves on by one every `dwell`
+    operations, over all `keys` and round."""
+    keys, hot, dwell = (int(options[name]) for name in ("keys", "hot", "dwell"))
+    return (count // dwell + chance.below(min(hot, keys))) % keys
+
+
+def window_options(what: str, keys: int, hot: int, dwell: int) -> tuple[Option, ...]:
+    """The settings of `hot_key`, with these defaults."""
+    return (
+        Option("keys", keys, 1, 1_000_000, f"how many {what} there are", (5, keys, keys, 100)),
+        Option("hot", hot, 1, 1_000, "how many of them are in use at a time", (1, hot, 2 * hot)),
+        Option("dwell", dwell, 1, 1_000_000, "after how many operations the window of hot ones moves on by one"),
+    )
 
 
 def reads_only(bit: int, share: float) -> bool:
@@ -70,12 +85,10 @@ WORKLOAD = Workload(
     name="register",
     description="reads, writes and compare-and-sets of many registers, checked for linearizability",
     options=(
-        Option("keys", 30, 1, 1_000_000, "how many registers there are"),
-        Option("hot", 4, 1, 1_000, "how many of them are in use at a time"),
-        Option("dwell", 25, 1, 1_000_000, "after how many operations the window of hot keys moves on by one"),
-        Option("readers", 0.4, 0.0, 0.9, "share of the clients that only read"),
-        Option("reads", 0.25, 0.01, 0.98, "share of the other clients' operations that read"),
-        Option("cas", 0.4, 0.01, 0.99, "share of the changes that compare and set"),
+        *window_options("registers", keys=30, hot=4, dwell=25),
+        Option("readers", 0.4, 0.0, 0.9, "share of the clients that only read", (0.2, 0.4)),
+        Option("reads", 0.25, 0.01, 0.98, "share of the other clients' operations that read", (0.1, 0.25, 0.5)),
+        Option("cas", 0.4, 0.01, 0.99, "share of the changes that compare and set", (0.2, 0.4, 0.7)),
         Option("final", 2, 1, 100, "how often each key is read at the end"),
     ),
     generator=lambda options, entropy: RegisterMix(dict(options), entropy.getrandbits(53)),

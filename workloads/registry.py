@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from harness.errors import UserError
-from workloads import catalog, quorum, register, snapshots
+from workloads import catalog, objects, quorum, register, replica_reads, snapshots, transactions
 from workloads.api import Workload
 
 WORKLOADS: dict[str, Workload] = {
-    workload.name: workload for workload in (register.WORKLOAD, snapshots.WORKLOAD, catalog.WORKLOAD, *quorum.WORKLOADS)
+    workload.name: workload
+    for workload in (
+        register.WORKLOAD,
+        snapshots.WORKLOAD,
+        *replica_reads.WORKLOADS,
+        catalog.WORKLOAD,
+        *quorum.WORKLOADS,
+        *transactions.WORKLOADS,
+        *objects.WORKLOADS,
+    )
 }
 
 

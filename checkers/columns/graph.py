@@ -90,6 +90,46 @@ def peel(offsets, targets, order):
 
 
 @kernel
+def peel_by_place(offsets, targets, place, node_at, heap, order):
+    """As `peel`, but of the nodes into which no edge is left the one with the lowest `place` comes next; places are
+    0, 1, …, and `node_at` says who has which. `heap` is scratch for as many."""
+    into, size, done = np.zeros(place.shape[0], np.int32), 0, 0
+    for at in range(targets.shape[0]):
+        into[targets[at]] += 1
+    # A binary heap of the places of those nodes: none is below its parent, at half its index.
+    for at in range(place.shape[0]):
+        if into[node_at[at]] == 0:
+            heap[size] = at
+            size += 1
+    while size > 0:
+        node = node_at[heap[0]]
+        size -= 1
+        last, at = heap[size], 0
+        while 2 * at + 1 < size:
+            child = 2 * at + 1
+            if child + 1 < size and heap[child + 1] < heap[child]:
+                child += 1
+            if heap[child] >= last:
+                break
+            heap[at] = heap[child]
+            at = child
+        heap[at] = last
+        order[done] = node
+        done += 1
+        for edge in range(offsets[node], offsets[node + 1]):
+            other = targets[edge]
+            into[other] -= 1
+            if into[other] == 0:
+                at = size
+                while at > 0 and heap[(at - 1) // 2] > place[other]:
+                    heap[at] = heap[(at - 1) // 2]
+                    at = (at - 1) // 2
+                heap[at] = place[other]
+                size += 1
+    return done
+
+
+@kernel
 def _label_components(offsets, targets):
     """The strong component of each node, numbered against topological order (Tarjan 1972, without recursion).
 

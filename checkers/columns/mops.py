@@ -31,6 +31,7 @@ from checkers.columns.codes import FAIL, NEVER, NIL, OK, UNSUPPORTED, Ints, bega
 from checkers.columns.dense import end_to_end, shortened, spread, taken, together
 from checkers.findings import Key
 from checkers.source import KEY_COLUMNS
+from harness.history.columns import LATER_COLUMNS
 
 ADDRESS: Final = KEY_COLUMNS
 
@@ -139,7 +140,7 @@ def _extra(batch: pa.RecordBatch, name: str) -> Ints:
     if name == "session":
         session = batch.column("session")
         return np.where(valid(session), ints(session), -1 - ints(batch.column("process")))
-    if name == "write_ts" and name not in batch.schema.names:
+    if name in LATER_COLUMNS and name not in batch.schema.names:
         return np.full(batch.num_rows, NIL)
     return ints(batch.column(name), NIL)
 

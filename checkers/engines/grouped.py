@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from checkers.columns.dense import end_to_end
 from checkers.columns.mops import Columns, MopProjection, flatten_mops, joined
 from checkers.engines.api import Engine
 from checkers.engines.components import COMPONENT, judge_components
@@ -123,20 +122,14 @@ class _OfMops:
     sharing: Sharing
 
     def here(self, local: LocalEngine) -> Findings:
-        if self.sharing.in_slices:
-            return merged(self._slice_by_slice(local), self.explain)
-        parts = list(local.mapped(self.source, self.projection.columns, self._flattened))
-        rows = joined([], self.projection)
-        if parts:  # which are given back column by column
-            rows = {name: end_to_end([part.pop(name) for part in parts]) for name in self.projection.names}
-        return merged([self.kernel(rows)], self.explain)
+        return merged(self._slice_by_slice(local), self.explain)
 
     def _flattened(self, batch: pa.RecordBatch) -> Columns:
         return flatten_mops(batch, self.projection)
 
     def _slice_by_slice(self, local: LocalEngine) -> Iterator[Findings]:
         """The kernel's findings bucket by bucket; rows wait for their turn as few bytes."""
-        buckets = max(1, min(_SLICES, -(-self.source.rows // _ROWS_PER_SLICE)))
+        buckets = max(1, min(_SLICES, -(-self.source.rows // _ROWS_PER_SLICE))) if self.sharing.in_slices else 1
         parts: dict[int, list[bytes]] = {0: []}
 
         def dealt(batch: pa.RecordBatch) -> list[tuple[int, bytes]]:

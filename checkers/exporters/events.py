@@ -34,8 +34,14 @@ _ROWS_PER_PIECE: Final = 1 << 12
 _LAST_NEMESIS: Final = -999_999_999
 """The importer takes no number of more digits for a nemesis."""
 
-_WORDS: Final = ("clock", "phase", "mode", "node", "request_id", "data_centre", "replication", "replicas")
-_NUMBERS: Final = ("session", "txn", "bound", "page", "requested_ts", "served_ts", "write_ts")
+_WORDS: Final = (
+    *("clock", "phase", "mode", "node", "request_id", "data_centre", "replication", "replicas"),
+    *("region", "route"),
+)
+_NUMBERS: Final = (
+    *("session", "txn", "bound", "page", "requested_ts", "served_ts", "write_ts"),
+    *("min_ts", "latest_ts", "closed_ts", "unblocked_ts", "blocked_ns"),
+)
 _FOREVER: Final = 2**63
 
 Row = dict[str, Any]

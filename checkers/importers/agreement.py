@@ -2,7 +2,8 @@
 
 What was asked for stands in the invocation, what was found in the completion of an operation that succeeded. A
 transaction completes with its micro-operations, in their order, of which only reads get a value; a change completes
-with its own value. A completion of nil says nothing, and of failed and unknown operations the value is an error's.
+with its own value. A completion of nil says nothing, and of failed and unknown operations the value is an error's. So
+a read that was invoked with a value must not complete with nil: it would have found what it was asked with.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.compiled import lean
-from checkers.importers.tape import INTEGER, LIST, NULL, VECTOR, Tape
+from checkers.importers.tape import INTEGER, LIST, MAP, NULL, VECTOR, Tape
 from harness.errors import UserError
 
 Ints = npt.NDArray[np.int64]
@@ -24,6 +25,9 @@ CHANGES: Final = frozenset(
     {"cas", "compare-and-set", "write", "put", "append", "add", "enqueue", "remove", "delete", "transfer"}
 )
 """Operations that find nothing: they complete with the value that they were invoked with."""
+
+LOOKS: Final = frozenset({"read", "r", "get", "dequeue"})
+"""Operations that complete with what they found."""
 
 _AGREES, _OTHER_VALUE, _OTHER_SIZE, _OTHER_MOP, _OTHER_WRITE = range(5)
 
@@ -172,3 +176,17 @@ def require_agreement(path: Path, tape: Tape, asked: Ints, found: Ints, is_chang
     if place >= 0:
         line = tape.line(int(found[place]))
         raise UserError(f"{path}, line {line}: an operation completes {_SAYS[problem]}.")
+
+
+def require_answers(path: Path, tape: Tape, asked: Ints) -> None:
+    """Raise UserError for the first read that completed with nil and was invoked with a value that has no nil in it;
+    `asked` are the tokens of the values of such reads."""
+    asked = asked[asked >= 0]
+    asked = asked[np.isin(tape.kind[asked], (MAP, NULL), invert=True)]
+    if not len(asked):
+        return
+    nulls = np.concatenate(([0], np.cumsum(tape.kind == NULL)))
+    whole = asked[nulls[tape.after[asked]] == nulls[asked]]
+    if len(whole):
+        line = tape.line(int(whole[0]))
+        raise UserError(f"{path}, line {line}: a read is invoked with a value, and completes with none.")

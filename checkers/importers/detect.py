@@ -12,7 +12,7 @@ from typing import Final
 
 from checkers.importers.blocks import BYTE_ORDER_MARK, Data
 from checkers.importers.integrity import COLUMNS, EventOrder, verify_here
-from checkers.importers.jepsen import IN_MEMORY_BYTES, ReadingPlan, open_edn, open_jepsen_log, open_json
+from checkers.importers.jepsen import ReadingPlan, open_edn, open_jepsen_log, open_json
 from checkers.importers.packed import HEAD_BYTES, codec_of, first_bytes, refuse_foreign, unpacked
 from checkers.importers.retold_events import open_jepsen_text, open_json_lines, open_porcupine
 from checkers.importers.sessions_of import (
@@ -75,8 +75,8 @@ _FROM_BYTES: Final[dict[str, Callable[[Path, Data], Source]]] = {
 
 FORMATS: Final = ("auto", "journal", "parquet", *_FROM_BYTES, "cobra")
 
-_ALONE: Final = {"edn": open_edn, "json": open_json, "json-lines": open_json_lines, "jepsen-text": open_jepsen_text}
-"""Formats of which completions alone can be read."""
+_PLANNED: Final = {"edn": open_edn, "json": open_json, "json-lines": open_json_lines, "jepsen-text": open_jepsen_text}
+"""Jepsen's formats, of which completions alone can be read, and fields of operations that only their database has."""
 
 _SUGGESTED: Final = {
     "awdit-text": "isolation",
@@ -111,13 +111,16 @@ def _require_reachable(path: Path) -> None:
         return
 
 
-def open_source(named: Place | str, format: str = "auto", *, verify: bool = True, alone: bool = False) -> Source:
+def open_source(
+    named: Place | str, format: str = "auto", *, verify: bool = True, alone: bool = False, stated: str | None = None
+) -> Source:
     """The history that a path or address names: a file, a folder of parts, or a run directory (its saved history, or
     its journal if the run ended early).
 
     Raises UserError, naming file, line and reason, for what is not a whole history of that format. Unless `verify`,
     what is within a saved history is left for an engine to look at (`Engine.verify`). With `alone` the history has
-    completions only, and all of its operations are taken as concurrent.
+    completions only, and all of its operations are taken as concurrent. A field `stated` of Jepsen's operations is read
+    as `served_ts`; formats whose operations have no fields of their own leave it.
     """
     if format not in FORMATS:
         raise UserError(f"There is no format {format!r}; the formats are {', '.join(FORMATS)}.")
@@ -130,7 +133,7 @@ def open_source(named: Place | str, format: str = "auto", *, verify: bool = True
             raise UserError(f"{path}: at an address assay reads its own histories only, not {format}; import it first.")
         return open_parquet(path, verify)
     if has_text_parts(path):
-        return _ordered(_of_text_parts(path, format))
+        return _ordered(_of_text_parts(path, format, stated))
     unfinished = None
     if path.is_dir() and format in ("auto", "cobra") and is_cobra(path):
         return _ordered(open_cobra(path))
@@ -143,9 +146,9 @@ def open_source(named: Place | str, format: str = "auto", *, verify: bool = True
         require_file(path)
     if format == "auto":
         format = detected(path)
-    if alone and format not in _ALONE:
+    if alone and format not in _PLANNED:
         raise UserError(f"{path} is {format}, of which completions are never alone; leave --completions-alone out.")
-    source = open_parquet(path, verify) if format == "parquet" else _opened(path, format, alone)
+    source = open_parquet(path, verify) if format == "parquet" else _opened(path, format, alone, stated)
     if unfinished is not None and source.cut_short is None:
         source = replace(source, cut_short=unfinished)
     return _ordered(source)
@@ -162,10 +165,11 @@ def _ordered(source: Source) -> Source:
     return source
 
 
-def _of_text_parts(path: Path, format: str) -> Source:
+def _of_text_parts(path: Path, format: str, stated: str | None) -> Source:
     if format not in ("auto", "edn"):
         raise UserError(f"{path} is a history as EDN in parts, not {format}; leave --format out.")
-    return open_edn(path, text_of_parts(path))
+    data = text_of_parts(path)
+    return open_edn(path, data, ReadingPlan.first(data, False, stated))
 
 
 def _require_parquet(path: Path, format: str) -> str:
@@ -182,7 +186,7 @@ def require_file(path: Path) -> None:
         raise UserError(f"{path} is no file but a pipe or a device; save it to a file first.")
 
 
-def _opened(path: Path, format: str, alone: bool) -> Source:
+def _opened(path: Path, format: str, alone: bool, stated: str | None) -> Source:
     if format == "journal":
         return open_journal(path)
     if format == "cobra":
@@ -190,9 +194,8 @@ def _opened(path: Path, format: str, alone: bool) -> Source:
     data = unpacked(path, _mapped(path))
     refuse_foreign(path, bytes(data[:HEAD_BYTES]))
     _refuse_utf_16(path, bytes(data[:_LOOKED_AT]))
-    if alone:
-        plan = ReadingPlan(on_disk=len(data) > IN_MEMORY_BYTES, alone=True)
-        return _ALONE[format](path, data, plan)
+    if format in _PLANNED:
+        return _PLANNED[format](path, data, ReadingPlan.first(data, alone, stated))
     return _FROM_BYTES[format](path, data)
 
 

@@ -40,12 +40,18 @@ _LOG_LINE: Final = re.compile(rb".*?jepsen\.util\s+-\s+(\S+)[ \t]+:(invoke|ok|fa
 class ReadingPlan:
     """How a text is read: that many bytes at a time (None: as a whole), spooled to disk or not; `keyed` says whether
     values are pairs of independent keys (None: found out). `alone`: each event is an operation, whose invocation the
-    text does not have."""
+    text does not have. `stated` is a field of events that is read as `served_ts` (`Source.stated`)."""
 
     block_bytes: int | None = BLOCK_BYTES
     on_disk: bool = False
     keyed: bool | None = None
     alone: bool = False
+    stated: str | None = None
+
+    @staticmethod
+    def first(data: Data, alone: bool = False, stated: str | None = None) -> ReadingPlan:
+        """How a text is tried first: a long one is spooled to disk."""
+        return ReadingPlan(on_disk=len(data) > IN_MEMORY_BYTES, alone=alone, stated=stated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +113,7 @@ def on_disk(pieces: Iterator[bytes]) -> Data:
 
 
 def _source(text: Text, plan: ReadingPlan | None) -> Source:
-    tried: Source | ReadingPlan = plan or ReadingPlan(on_disk=len(text.data) > IN_MEMORY_BYTES)
+    tried: Source | ReadingPlan = plan or ReadingPlan.first(text.data)
     while isinstance(tried, ReadingPlan):
         tried = _read(text, tried)
     return tried
@@ -122,7 +128,7 @@ def _read(text: Text, plan: ReadingPlan) -> Source | ReadingPlan:
     while not final:
         block = reader.next(carried)
         tape, final = block.tape, block.final
-        found = pair(path, tape, find_operations(path, tape), course, plan.block_bytes is None)
+        found = pair(path, tape, find_operations(path, tape, plan.stated), course, plan.block_bytes is None)
         if found is None:
             return replace(plan, block_bytes=None)
         paired, events = found
@@ -138,7 +144,7 @@ def _read(text: Text, plan: ReadingPlan) -> Source | ReadingPlan:
         left = paired.invocation[is_open]
         course.carried = paired.index[left]
         carried = b"".join(tape.bytes(token) + b"\n" for token in events[left, ITSELF].tolist())
-    source = _finished(text, spool, meaning)
+    source = replace(_finished(text, spool, meaning), stated=plan.stated)
     return replace(source, note=_ALONE) if plan.alone else source
 
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 from checkers.columns.batches import decoded
 from checkers.columns.codes import FAIL, INFO, NIL, OK
 from checkers.compiled import lean
-from checkers.importers.agreement import CHANGES, require_agreement
+from checkers.importers.agreement import CHANGES, LOOKS, require_agreement, require_answers
 from checkers.importers.pairing import (
     CLOCK,
     ERROR,
@@ -304,8 +304,11 @@ SHORT: Final = {"read": "r", "get": "r", "write": "w", "put": "w", "compare-and-
 _CAS: Final = frozenset({"cas", "compare-and-set"})
 _MUTATIONS: Final = _CAS | {"write", "put", "append", "add", "enqueue"}
 _ID_MAKERS: Final = frozenset({"generate"})
-_TEXTS: Final = ("node", "phase", "mode", "request-id", "data-centre", "replication", "replicas")
-_NUMBERS: Final = ("session", "txn", "bound", "page", "requested-ts", "served-ts", "write-ts")
+_TEXTS: Final = ("node", "phase", "mode", "request-id", "data-centre", "replication", "replicas", "region", "route")
+_NUMBERS: Final = (
+    *("session", "txn", "bound", "page", "requested-ts", "served-ts", "write-ts"),
+    *("min-ts", "latest-ts", "closed-ts", "unblocked-ts", "blocked-ns"),
+)
 
 Bools = npt.NDArray[np.bool_]
 
@@ -408,6 +411,8 @@ def _chosen_values(operations: BlockOperations) -> Tokens:
     asked, found = before[clients], after[clients]
     is_change = operations.calls(CHANGES, asked)
     require_agreement(operations.path, operations.tape, values[asked], values[found], is_change)
+    silent = operations.calls(LOOKS, asked) & nil[found]
+    require_answers(operations.path, operations.tape, values[asked[silent]])
     use_completion = succeeded & ~nil[after] & ~(operations.calls(_MUTATIONS, before) & ~nil[before])
     return np.where(use_completion, values[after], values[before])
 

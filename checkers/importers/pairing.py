@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.columns.codes import FAIL, INFO, OK
-from checkers.compiled import kernel, lean
+from checkers.compiled import kernel, lean, lean_inline
 from checkers.importers.scalars import distinct, name_of
 from checkers.importers.tape import INTEGER, KEYWORD, MAP, NULL, STRING, Tape
 from harness.errors import UserError
@@ -23,9 +23,13 @@ FIELDS: Final = (
     *("type", "process", "f", "value", "time", "index", "key", "error", "node"),
     *("error-class", "clock", "phase", "mode", "request-id"),
     *("session", "txn", "bound", "page", "requested-ts", "served-ts"),
-    *("write-ts", "data-centre", "replication", "replicas"),
+    *("write-ts", "data-centre", "replication", "replicas", "region", "route"),
+    *("min-ts", "latest-ts", "closed-ts", "unblocked-ts", "blocked-ns"),
 )
 TYPE, PROCESS, F, VALUE, TIME, INDEX, KEY, ERROR, NODE, ERROR_CLASS, CLOCK = range(11)
+STATED: Final = "served-ts"
+"""What a database states of an operation's place among others."""
+
 ITSELF: Final = len(FIELDS)
 """Column of the operation's own token."""
 
@@ -42,7 +46,7 @@ _LENGTHS: Final = np.array([len(name) for name in FIELDS])
 @lean
 def _slot(length, first, second):
     """Different for the names of all fields."""
-    return (length + 7 * first + 5 * second) & 63
+    return (length + 21 * first + 34 * second) & 63
 
 
 _FIELD_AT: Final = np.full(64, -1)
@@ -54,9 +58,19 @@ for _i, _name in enumerate(FIELDS):
 _NO_MAP, _TWICE = 1, 2
 
 
+@lean_inline
+def _is_called(tape, start, size, names, lengths, place):
+    """Whether the text of that many bytes from `start` on is a field's name."""
+    same = 0
+    while same < size and lengths[place] == size and tape.text[start + same] == names[place, same]:
+        same += 1
+    return same == size
+
+
 @lean
-def _field(tape, token, names, lengths, field_at):
-    """Which field a key token names (a keyword or a string), or -1."""
+def _field(tape, token, names, lengths, field_at, other):
+    """Which field a key token names (a keyword or a string), or -1; `other` is one that `field_at` doesn't know (-1:
+    none)."""
     start, stop = tape.start[token] + 1, tape.stop[token]
     if tape.kind[token] == STRING:
         stop -= 1
@@ -65,17 +79,14 @@ def _field(tape, token, names, lengths, field_at):
     size = stop - start
     if size < 1:
         return -1
+    if other >= 0 and _is_called(tape, start, size, names, lengths, other):
+        return other
     place = field_at[_slot(size, tape.text[start], tape.text[start + min(1, size - 1)])]
-    if place < 0 or lengths[place] != size:
-        return -1
-    for i in range(size):
-        if tape.text[start + i] != names[place, i]:
-            return -1
-    return place
+    return place if place >= 0 and _is_called(tape, start, size, names, lengths, place) else -1
 
 
 @lean
-def _find(tape, names, lengths, field_at, found):
+def _find(tape, names, lengths, field_at, other, found):
     """Fill `found[i]` with the value tokens of map i (-1: absent). Returns (maps, problem, its token)."""
     count, token = 0, 0
     while token < tape.kind.shape[0]:
@@ -84,7 +95,7 @@ def _find(tape, names, lengths, field_at, found):
         found[count, : lengths.shape[0]] = -1
         child = token + 1
         while child < tape.after[token]:
-            place = _field(tape, child, names, lengths, field_at)
+            place = _field(tape, child, names, lengths, field_at, other)
             value = tape.after[child]
             if place >= 0:
                 if found[count, place] >= 0:
@@ -106,13 +117,20 @@ def _count(tape):
     return count
 
 
-def find_operations(path: Path, tape: Tape) -> Tokens:
-    """For each event its field values' tokens, in FIELDS order, and its own token behind them; -1 where absent.
+def find_operations(path: Path, tape: Tape, stated: str | None = None) -> Tokens:
+    """For each event its field values' tokens, in FIELDS order, and its own token behind them; -1 where absent. The
+    field `stated` is taken in the place of STATED.
 
     Raises UserError for what is no map, a field that is there twice, and an event without a type.
     """
     found = np.empty((_count(tape), len(FIELDS) + 1), np.int64)
-    _, problem, token = _find(tape, _NAMES, _LENGTHS, _FIELD_AT, found)
+    names, lengths, other = _NAMES, _LENGTHS, -1
+    if stated is not None and stated not in FIELDS:
+        name, other = np.frombuffer(stated.encode(), np.uint8), FIELDS.index(STATED)
+        names = np.pad(_NAMES, ((0, 0), (0, max(0, len(name) - _WIDTH))))
+        names[other, : len(name)], lengths = name, _LENGTHS.copy()
+        lengths[other] = len(name)
+    _, problem, token = _find(tape, names, lengths, _FIELD_AT, other, found)
     if problem == _NO_MAP:
         raise UserError(f"{path}, line {tape.line(token)}: {tape.raw(token)[:40]!r} is not an operation (a map).")
     if problem == _TWICE:

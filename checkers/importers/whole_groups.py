@@ -20,7 +20,7 @@ from checkers.importers.detect import open_source
 from checkers.importers.integrity import COLUMNS, EventOrder
 from checkers.source import Source
 from harness.errors import UserError
-from harness.history.columns import MOST_EVENTS, SCHEMA, Purpose
+from harness.history.columns import MOST_EVENTS, SCHEMA, TIMED_COLUMNS, Purpose
 from harness.history.saved import HistoryReader, dictionary_of, is_history_folder, open_saved, open_unsealed
 from harness.history.seal import Seal, check_seal, whole_groups
 
@@ -30,6 +30,7 @@ _ANSWERS: Final = {"r": ("value", "values"), "dequeue": ("value",)}
 _OF_COMPLETION: Final = (
     *("complete_index", "complete_time", "served_ts", "node", "clock", "request_id", "error_class", "error"),
     "replicas",
+    *TIMED_COLUMNS,
 )
 
 

@@ -6,7 +6,7 @@ read that shows it, misses it; else `never-read`. A stable element is `stale` if
 misses it (whatever the latency; Jepsen counts from one millisecond). Order is that of events; a read can show an
 element if it ends after the add began. Elements shown twice by one read are `duplicated`. Lost and duplicated elements
 are anomalies, stale ones where the set is to be linearizable (`-o linearizable=true`). What a read shows and nobody had
-begun to add is none, as in Jepsen, but then nothing is valid.
+begun to add, or only adds that failed, is none, as in Jepsen, but then nothing is valid.
 
 No element's fate depends on another's. So on Spark large sets fall into shares of their elements, and of each read a
 share has the moments, and those of its elements that the read shows.
@@ -36,7 +36,7 @@ from checkers.columns.batches import (
     lists_of,
     unknown_rows,
 )
-from checkers.columns.codes import Ints
+from checkers.columns.codes import FAIL, Ints
 from checkers.columns.dense import spread
 from checkers.engines.api import Engine
 from checkers.engines.exchange import MOST_BUCKETS, buckets_of
@@ -89,7 +89,7 @@ class SetFullFlow:
     order: tuple[str, ...] = ("invoke",)
 
     def flatten(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        found = read_set_rows(batch)
+        found = _begun_in(batch)
         mops, operations = found.mops, found.operations
         rows, share, items = self._shared(found)
         of = mops.of[rows]
@@ -207,6 +207,13 @@ def _finding(rows: pa.Table, elements: Elements, name: str, i: int) -> Finding:
     return Finding(name, add, key_at(rows, place), (add, *reads), facts)
 
 
+def _begun_in(batch: pa.RecordBatch) -> SetRows:
+    """What a batch says about sets, without the adds that failed."""
+    found = read_set_rows(batch)
+    took = found.operations.outcome[found.mops.of[found.adds]] != FAIL
+    return replace(found, adds=found.adds[took])
+
+
 class _Size(NamedTuple):
     """How many adds and reads there are of how many sets, and elements that the reads show."""
 
@@ -218,7 +225,7 @@ class _Size(NamedTuple):
 
 def size_of(batch: pa.RecordBatch) -> _Size | None:
     """What a batch of a history says; None if there are more sets than are counted."""
-    found = read_set_rows(batch)
+    found = _begun_in(batch)
     rows = np.concatenate((found.adds, found.reads))
     sets = np.unique(np.stack([part[rows] for part in found.mops.address], axis=1), axis=0)
     if len(sets) > _MOST_SETS:

@@ -1,7 +1,8 @@
 """The model `set`: elements are added, and the last successful read says which survived (`jepsen.checker/set`).
 
 Per object: `lost` elements were acknowledged before the final read began but are not in it, `unexpected` ones are in it
-though nobody tried to add them; `recovered` ones are in it though their add was not acknowledged, which is no anomaly.
+though nobody tried to add them, or every add of them failed; `recovered` ones are in it though their add was of
+unknown outcome, which is no anomaly.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from checkers.columns.batches import (
     read_operations,
     unknown_rows,
 )
-from checkers.columns.codes import OK, UNSUPPORTED, Ints, unsupported
+from checkers.columns.codes import FAIL, OK, UNSUPPORTED, Ints, unsupported
 from checkers.columns.dense import spread
 from checkers.columns.projection import places_of
 from checkers.engines.api import Engine
@@ -246,10 +247,11 @@ def _judge_objects(table: pa.Table, starts: Ints, finals: _Finals, explain: int)
     groups = group_starts([objects[rows], value[rows]]) if len(rows) else rows
     adds, item = kind[rows] == ADD, kind[rows] == ITEM
     attempted, seen = _counted(adds, groups) > 0, _counted(item, groups) > 0
+    possible = _counted(adds & (outcome[rows] != FAIL), groups) > 0
     acks = adds & (outcome[rows] == OK)
     before = acks & (complete[rows] < final_invoke[objects[rows]])
     acked, due = _counted(acks, groups) > 0, _counted(before, groups) > 0
-    flags = {"lost": due & ~seen, "unexpected": seen & ~attempted}
+    flags = {"lost": due & ~seen, "unexpected": seen & ~possible}
     heads = rows[groups]
     kept: list[Finding] = []
     for name, flag in flags.items():
@@ -262,16 +264,18 @@ def _judge_objects(table: pa.Table, starts: Ints, finals: _Finals, explain: int)
         for i in np.argsort(shows, kind="stable")[:explain].tolist():
             row = int(heads[found[i]])
             read = int(final_invoke[objects[row]])
-            ops = (int(shows[i]), read) if name == "lost" else (read,)
-            kept.append(Finding(name, ops[0], key_at(table, row), ops, {"element": int(value[row])}))
+            failed = name == "unexpected" and bool(attempted[found[i]])
+            ops = (read,) if name == "unexpected" and not failed else (int(shows[i]), read)
+            facts = {"element": int(value[row]), "failed": failed}
+            kept.append(Finding(name, ops[0], key_at(table, row), ops, facts))
     sums = {
         "objects": len(starts),
         "unread": int(unread.sum()),
         "attempts": int(attempted.sum()),
         "acknowledged": int(acked.sum()),
         "added_too_late": int((acked & ~due & ~seen).sum()),
-        "read": int((seen & attempted).sum()),
-        "recovered": int((seen & attempted & ~acked).sum()),
+        "read": int((seen & possible).sum()),
+        "recovered": int((seen & possible & ~acked).sum()),
     }
     counts = {name: int(flag.sum()) for name, flag in flags.items()}
     return Findings(int((kind != ITEM).sum()), counts=counts, kept=earliest(kept, explain), figures=sums)
@@ -315,7 +319,9 @@ def _lost(speaker: Speaker, finding: Finding) -> str:
 
 def _unexpected(speaker: Speaker, finding: Finding) -> str:
     element = speaker.source.shown(finding.facts["element"])
-    first = who(speaker, finding.ops[0], f"saw element {element} in {thing(speaker, 'set', finding.key)}")
+    first = who(speaker, finding.ops[-1], f"saw element {element} in {thing(speaker, 'set', finding.key)}")
+    if finding.facts["failed"]:
+        return f"{first}, though {whose(speaker, finding.ops[0], 'add')} had it, and failed."
     return f"{first}, which no operation tried to add."
 
 

@@ -262,6 +262,14 @@ def make_window(slots: int, rows: int) -> Window:
     return Window(np.full(slots, -1), rivals, available, owed, slot_of, np.zeros(1, np.int64))
 
 
+@lean_inline
+def load(configs, place, window):
+    """Take the masks of a configuration of a set into work."""
+    for word in range(window.owed.shape[1]):
+        window.available[0, word] = configs.available[place, word]
+        window.owed[0, word] = configs.owed[place, word]
+
+
 @lean
 def vacate(window):
     """Free all slots."""

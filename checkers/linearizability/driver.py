@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from checkers.columns.codes import Bools, Codes, Ints
-from checkers.linearizability.configurations import ConfigSet, grown
+from checkers.linearizability.configurations import grown
 from checkers.linearizability.search_loop import DONE, PAUSED, STORE_FULL, next_key
 
 VALID: Final = 0
@@ -167,6 +167,12 @@ def widths(keys: int, key: Ints, begin: Ints, end: Ints) -> Ints:
     return most
 
 
+def most_open(ops: Any) -> Ints:
+    """The most operations open at once in each key of columns that have `offsets`, `invoke` and `complete`."""
+    sizes = np.diff(ops.offsets)
+    return widths(len(sizes), np.repeat(np.arange(len(sizes)), sizes), ops.invoke, ops.complete)
+
+
 def narrow(most: Ints) -> Bools:
     """The keys that can be searched, by the most operations that each has open at once."""
     return most <= MOST_SLOTS
@@ -185,9 +191,11 @@ def slots_for(most_open: int) -> int:
     return max(64, -(-most_open // 64) * 64)
 
 
-def grown_sets(sets: tuple[ConfigSet, ...], memory_bytes: int) -> tuple[ConfigSet, ...] | None:
-    """The sets with room for four times as many configurations, or None if that takes more bytes."""
+def with_larger_sets(search: Any, memory_bytes: int) -> Any:
+    """A search with room for four times as many configurations in its sets, or None if that takes more bytes."""
+    sets = (search.frontier, search.visited, search.after)
     capacity, words = 4 * len(sets[0].state), sets[0].owed.shape[1]
     if capacity * len(sets) * (16 * words + 8) > memory_bytes:
         return None
-    return tuple(grown(one, capacity) for one in sets)
+    frontier, visited, after = (grown(one, capacity) for one in sets)
+    return search._replace(frontier=frontier, visited=visited, after=after)

@@ -23,7 +23,7 @@ import numpy as np
 
 from checkers.columns.codes import NEVER, Ids, Ints, Words
 from checkers.compiled import lean, lean_in, lean_inline, make_record
-from checkers.linearizability.configurations import adopt, is_linearized
+from checkers.linearizability.configurations import adopt, close_slot, enter, is_linearized, vacate
 
 DONE: Final = 0
 """How a call of the search ends: its key is through, or its keys are."""
@@ -263,6 +263,28 @@ class EventSteps(NamedTuple):
     complete: Any
     close: Any
     reopen: Any
+
+
+@lean_inline
+def window_of(search):
+    """`EventSteps.window` of searches whose open operations are `search.window`."""
+    return search.window
+
+
+@lean
+def close_in_window(search, slot, event):
+    """`EventSteps.close` of those of which a slot is all that an open operation takes."""
+    close_slot(slot, search.window)
+
+
+@lean
+def reopen_in_window(search, level):
+    """`EventSteps.reopen` of the same."""
+    window, checkpoints = search.window, search.checkpoints
+    vacate(window)
+    for slot in range(window.row.shape[0]):
+        if checkpoints.row[level, slot] >= 0:
+            enter(search.ops, checkpoints.row[level, slot], slot, window)
 
 
 def over_keys(module: str, steps: EventSteps) -> Any:

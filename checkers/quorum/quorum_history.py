@@ -21,7 +21,7 @@ from checkers.findings import Findings, refuse_unsupported
 from checkers.quorum.quorum_table import DELETE, PAGE, REFUSALS
 from checkers.source import Source
 from harness.errors import UserError
-from harness.history.columns import LATER_COLUMNS
+from harness.history.columns import QUORUM_COLUMNS
 from harness.levels import LEVELS, binds, read_replication
 
 Place: TypeAlias = tuple[str | None, str | None, str | None]
@@ -91,7 +91,7 @@ class Reading:
 
 def is_quorum_history(source: Source) -> bool:
     """Whether any operation states a timestamp of its client's, a data centre or replication factors."""
-    return source.states(sorted(LATER_COLUMNS))
+    return source.states(sorted(QUORUM_COLUMNS))
 
 
 def read_quorum_history(source: Source, engine: Engine) -> Reading | None:
@@ -124,7 +124,7 @@ class _Seen(NamedTuple):
 
 def _seen(batch: pa.RecordBatch) -> _Seen:
     rows = batch.filter(pc.greater_equal(batch.column("process"), 0))
-    quorum = any(rows.column(name).null_count < rows.num_rows for name in LATER_COLUMNS)
+    quorum = any(rows.column(name).null_count < rows.num_rows for name in QUORUM_COLUMNS)
     acted = pc.greater(pc.fill_null(pc.list_value_length(rows.column("mops")), 0), 0)
     done = rows.filter(pc.and_(pc.equal(rows.column("type").cast(pa.string()), "ok"), acted))
     marked = bool(pc.any(pc.equal(done.column("phase"), PHASE_FINAL)).as_py())
@@ -154,7 +154,7 @@ def _answerer(replicas: str | None, node: str | None, level: str | None) -> str 
 _COLUMNS: Final = (
     *("invoke_index", "complete_index", "process", "type", "f", "mops.list.element.f", "phase", "node"),
     *_PLACE,
-    *sorted(LATER_COLUMNS - {*_PLACE}),
+    *sorted(QUORUM_COLUMNS - {*_PLACE}),
 )
 
 

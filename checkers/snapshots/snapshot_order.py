@@ -20,6 +20,10 @@ PREMATURE: Final = 2
 WENT_BACK: Final = 3
 LATE_COMMIT: Final = 4
 STALE: Final = 5
+BELOW_MINIMUM: Final = 6
+AHEAD: Final = 7
+IN_VAIN: Final = 8
+BEHIND: Final = 9
 
 ANOMALIES: Final = (
     "unequal-snapshots",
@@ -28,9 +32,16 @@ ANOMALIES: Final = (
     "snapshot-went-back",
     "late-commit",
     "stale-beyond-bound",
+    "below-minimum",
+    "ahead-of-clocks",
+    "blocked-in-vain",
+    "session-behind",
 )
 """By code: two reads of one T differ; a commit at or below T is missing; one above T is there; a snapshot lacks what an
-earlier one had; a commit at or below T began after a read at T was answered; a bounded read is older than its bound."""
+earlier one had; a commit at or below T began after a read at T was answered; a bounded read is older than its bound; it
+was served at a time before the least that would do; an operation was acknowledged with a time that no clock within the
+bounds can have shown by then; a bounded read waited where it could have been served without; an
+operation is at an earlier time than one of its session before it."""
 
 
 class Snapshots(NamedTuple):
@@ -157,3 +168,22 @@ def broken_promises(late: InCells, early: InCells, promises: SnapshotPromises, c
     order of `end`) promised which was over when they began: commits at or below the T of a read that had been answered
     (LATE_COMMIT), reads that certainly lack a write which completed by then (STALE)."""
     _broken_promises(late, early, promises, code, out)
+
+
+@kernel
+def _record_each(rows, others, invoke, cell, code, out):
+    for place in range(rows.shape[0]):
+        row = rows[place]
+        record(out, code, invoke[row], cell[row], (row, others[place], -1, -1))
+
+
+class Accused(NamedTuple):
+    """Rows that are wrong, and for each the one that proves it (-1: itself)."""
+
+    rows: Ints
+    others: Ints
+
+
+def record_each(accused: Accused, invoke: Ints, cell: Ints, code: int, out: Instances) -> None:
+    """Record by a code operations that are wrong by what is stated."""
+    _record_each(*accused, invoke, cell, code, out)

@@ -7,6 +7,11 @@ unknown outcome, have a commit timestamp that is not known: of their versions on
 concluded. A read that says it was served at another time than asked for is judged at the one asked for; whether it is
 right at the other is not decided.
 
+What operations state of themselves is judged too: a read was served no earlier than `min_ts`; nothing is acknowledged
+with a `served_ts` above `latest_ts`, the latest time that it can have been by then; and a read within a bound did not
+wait (`blocked_ns`) where it could have been served at once, at `unblocked_ts`. What a session is promised goes by how
+its operations were asked for (`mode_pairs`).
+
 Where several writes gave a cell one value, and all of them state their timestamps, a read at T shows the last of them
 at or below T, or else the first: it can't be right if it shows another. If some state none, it may show one of these;
 such a read is right if the last commit at or below T is of its value, else it is undecided. Bounded reads are refuted
@@ -45,15 +50,22 @@ from checkers.engines.grouped import Sharing, judge_mops
 from checkers.explain.conclude import conclude
 from checkers.findings import Finding, Findings
 from checkers.options import CheckOptions
+from checkers.snapshots.mode_pairs import MODES, behind
 from checkers.snapshots.snapshot_order import (
+    AHEAD,
     ANOMALIES,
+    BEHIND,
+    BELOW_MINIMUM,
+    IN_VAIN,
     LATE_COMMIT,
     STALE,
+    Accused,
     InCells,
     SnapshotPromises,
     Snapshots,
     broken_promises,
     judge_snapshots,
+    record_each,
 )
 from checkers.snapshots.snapshot_sentences import say_read
 from checkers.source import Source
@@ -61,7 +73,11 @@ from checkers.verdict import Verdict, reads_of_several, values_of_nobody, writes
 
 PROJECTION: Final = MopProjection(
     {"r": READ, "w": WRITE, "cas": WRITE},
-    extras=("requested_ts", "served_ts", "bound", "invoke_time", "complete_time"),
+    extras=(
+        *("requested_ts", "served_ts", "bound", "invoke_time", "complete_time"),
+        *("min_ts", "latest_ts", "unblocked_ts", "blocked_ns", "session"),
+    ),
+    codes={"asked": MODES},
     keep_failed=False,
 )
 
@@ -118,6 +134,7 @@ class SnapshotKernel:
         table.judge_snapshots(by_stamp, out)
         table.judge_late_commits(out)
         table.judge_bounds(out)
+        table.judge_statements(out)
         counts = {name: int(count) for name, count in zip(ANOMALIES, out.counts, strict=True) if count}
         figures = {
             "snapshot_reads": int(table.asked.sum()),
@@ -271,6 +288,21 @@ class _ReadTable:
         times = (horizon + 1, np.ascontiguousarray(self.rows["complete_time"]))
         broken_promises(reads, writes, SnapshotPromises(self.rows["invoke"], *times, *self.order), STALE, out)
 
+    def judge_statements(self, out: Instances) -> None:
+        rows, read = self.rows, self.rows["kind"] == READ
+        served, least = rows["served_ts"], rows["min_ts"]
+        within = read & (served != NIL) & (least != NIL)
+        done = (rows["status"] == OK) & (served != NIL) & (rows["latest_ts"] != NIL)
+        wrong = {
+            BELOW_MINIMUM: within & (served < least),
+            AHEAD: done & (served > rows["latest_ts"]),
+            IN_VAIN: within & (rows["blocked_ns"] > 0) & (rows["unblocked_ts"] >= least),
+        }
+        for code, chosen in wrong.items():
+            at = np.flatnonzero(chosen)
+            record_each(Accused(at, np.full(len(at), -1)), rows["invoke"], self.cell, code, out)
+        record_each(Accused(*behind(rows, self.cell)), rows["invoke"], self.cell, BEHIND, out)
+
 
 def _matched(
     rows: Columns, version: Ints, versions: Versions, asked: np.ndarray, commits: np.ndarray
@@ -314,7 +346,7 @@ def _last_commit(rows: Columns, within: Ints, commits: Ints, reads: Ints) -> Int
 
 
 def _stated(table: _ReadTable, row: int) -> dict[str, Any]:
-    names = ("requested_ts", "served_ts", "bound", "value")
+    names = ("requested_ts", "served_ts", "bound", "value", "min_ts", "latest_ts", "unblocked_ts", "blocked_ns")
     told = {name: int(table.rows[name][row]) for name in names}
     return {name: None if value == NIL else value for name, value in told.items()}
 

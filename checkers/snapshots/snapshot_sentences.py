@@ -21,6 +21,10 @@ def say_read(speaker: Speaker, finding: Finding) -> str:
     mine, its = finding.facts["mine"], finding.facts["other"]
     if finding.anomaly == "late-commit":
         return _say_late(speaker, finding)
+    if finding.anomaly == "session-behind":
+        return _say_behind(speaker, finding)
+    if other < 0 and finding.anomaly != "commit-from-the-future":
+        return _say_stated(speaker, finding)
     first = opening(_read(speaker, finding, row, mine))
     if finding.anomaly == "unequal-snapshots":
         return f"{first}, but {_read(speaker, finding, other, its)}: a snapshot must be the same for everyone, always."
@@ -53,6 +57,32 @@ def _say_late(speaker: Speaker, finding: Finding) -> str:
         f"{opening(speaker.process(row))} wrote {value} to {speaker.key(finding.key)} and it was committed at "
         f"{mine['served_ts']}; but {_read(speaker, finding, other, its)} and that {speaker.ended(other)}, before the "
         f"write {speaker.began(row)}: nothing may be committed any more at or below a time that has been read."
+    )
+
+
+def _say_behind(speaker: Speaker, finding: Finding) -> str:
+    row, other, _ = finding.ops
+    mine, its = finding.facts["mine"], finding.facts["other"]
+    what, before = speaker.rows[row]["f"], speaker.rows[other]["f"]
+    return (
+        f"{opening(speaker.process(row))}'s {what} of {speaker.key(finding.key)} is at {mine['served_ts']}, but before "
+        f"it a {before} of the same session was at {its['served_ts']}: what it does now is to be at that time or later."
+    )
+
+
+def _say_stated(speaker: Speaker, finding: Finding) -> str:
+    row, mine = finding.ops[0], finding.facts["mine"]
+    first = f"{opening(speaker.process(row))}'s {speaker.rows[row]['f']} of {speaker.key(finding.key)}"
+    if finding.anomaly == "below-minimum":
+        return f"{first} was served at {mine['served_ts']}, and no time before {mine['min_ts']} would do."
+    if finding.anomaly == "ahead-of-clocks":
+        return (
+            f"{first} was acknowledged with the time {mine['served_ts']}, but by any clock within the bounds it was "
+            f"{mine['latest_ts']} at most by then: nobody may hear of a time before his own clock has passed it."
+        )
+    return (
+        f"{first} waited for {mine['blocked_ns'] / 1e6:g} ms, though what is there could be read at "
+        f"{mine['unblocked_ts']} without waiting, and any time from {mine['min_ts']} on would do."
     )
 
 

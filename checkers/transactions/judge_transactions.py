@@ -17,7 +17,7 @@ from checkers.findings import Finding
 from checkers.options import CheckOptions, initial_setting
 from checkers.source import Source
 from checkers.transactions.graph.cycle_anomalies import BASES, ORDERS
-from checkers.transactions.inference.register_accesses import ORDER_REALTIME, ORDER_SESSIONS, ORDER_WFR
+from checkers.transactions.inference.register_accesses import ORDER_REALTIME, ORDER_SESSIONS, ORDER_STATED, ORDER_WFR
 from checkers.transactions.lattice import (
     DEFAULT_CONSISTENCY,
     MODELS,
@@ -76,8 +76,9 @@ def judge_rw_register(source: Source, engine: Engine, options: CheckOptions) -> 
 
     Settings, each `true` or `false`: `linearizable-keys` (real time orders the versions of a key) and `sequential-keys`
     (the order within processes does), by default true where the consistency model implies it; `wfr-keys` (what a
-    transaction read comes before what it wrote). What is set is taken for granted, at any consistency model. `initial`
-    is what registers begin as.
+    transaction read comes before what it wrote). `versions` names the field of operations by which the versions of a
+    key follow each other. What is set is taken for granted, at any consistency model. `initial` is what registers begin
+    as.
     """
     return judge_by_each("rw-register", source, engine, options, (options.consistency,))[0]
 
@@ -91,7 +92,7 @@ def judge_by_each(
     the rest or unknown.
     """
     if model == "rw-register":
-        source = replace(source, initial=initial_setting(options))
+        source = replace(source, initial=initial_setting(options), versions=_versions(source, options))
         _require_times(source, options)
     given = {"settings": dict(options.settings)} if options.settings else {}
     asked = [friendly_name(consistency or DEFAULT_CONSISTENCY) for consistency in consistencies]
@@ -193,8 +194,28 @@ def _sources(model: str, options: CheckOptions, consistency: str, orders: int) -
         ORDER_REALTIME: realtime,
         ORDER_SESSIONS: _flag(options, "sequential-keys", sessions),
         ORDER_WFR: _flag(options, "wfr-keys", False),
+        ORDER_STATED: "versions" in options.settings,
     }
     return sum(order for order, used in chosen.items() if used)
+
+
+_STATED: Final = ("served_ts", "write_ts")
+"""Columns of the history table by which a database states where an operation's versions stand."""
+
+
+def _versions(source: Source, options: CheckOptions) -> str | None:
+    """The column that orders versions, if one is to; raises UserError for a field that the history can't have."""
+    field = options.settings.get("versions")
+    if field is None:
+        return None
+    if (column := field.replace("-", "_")) in _STATED:
+        return column
+    if source.stated != field:
+        raise UserError(
+            f"{source.path} is {source.format}, of whose operations -o versions takes served-ts or write-ts, not "
+            f"{field!r}."
+        )
+    return _STATED[0]
 
 
 def _require_times(source: Source, options: CheckOptions) -> None:

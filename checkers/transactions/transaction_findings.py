@@ -127,10 +127,14 @@ def edge_counts(edges: Edges) -> dict[str, int]:
     return {name: int(counts[code]) for code, name in enumerate(("ww", "wr", "rw"))}
 
 
-def refuse_copies(source: Source, verb: str, key: Key, events: tuple[int, int]) -> None:
-    """Raise UserError: two transactions write the same value, so nobody can tell who read whom."""
+def refuse_copies(source: Source, verb: str, key: Key, events: tuple[int, int], stated: bool = False) -> None:
+    """Raise UserError: two transactions write the same value, so nobody can tell who read whom; or, if `stated`, they
+    state the same place among the versions."""
     where = Speaker(source, {}).key(key)
     first, second = sorted(events)
+    if stated:
+        field = source.stated or source.versions
+        raise UserError(f"{source.path}: events {first} and {second} {verb} to {where} and state the same {field}.")
     who = (
         f"events {first} and {second} {verb} the same value"
         if first != second
@@ -239,6 +243,6 @@ def infer_from(
     edges, problem = reader.infer(sources)
     if problem[0] >= 0:
         events = (int(txns.invoke[problem[1]]), int(txns.invoke[problem[2]]))
-        refuse_copies(source, about.verb, Key.of(reader.addresses[problem[0]]), events)
+        refuse_copies(source, about.verb, Key.of(reader.addresses[problem[0]]), events, bool(problem[3] > 0))
     accessed = model == "list-append", partial(about.accessed, reader, edges)
     return InProcess(txns, edges, reader.addresses, reader.out, about.classes, *accessed)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from checkers.columns.batches import coded, completions, ints, outcomes, read_elements, spans, valid
-from checkers.columns.codes import NIL, Bools, Codes, Ids, Ints, began_as
+from checkers.columns.codes import NIL, OK, Bools, Codes, Ids, Ints, began_as
 from checkers.compiled import lean
 from checkers.source import KEY_COLUMNS, Source
 from harness.errors import UserError
@@ -25,18 +25,26 @@ COLUMNS: Final = (
 )
 """The Parquet columns that transactional models read."""
 
+
+def columns_of(source: Source) -> tuple[str, ...]:
+    """COLUMNS, and the one that orders versions, if there is one."""
+    return COLUMNS if source.versions is None else (*COLUMNS, source.versions)
+
+
 _EMPTY: Final = 255
 """Code of a micro-operation that stands for an empty transaction."""
 
 
 class Txns(NamedTuple):
     """Client transactions in order of invocation: event indices (completion is NEVER where the outcome is unknown),
-    outcome (OK, INFO, FAIL) and process."""
+    outcome (OK, INFO, FAIL) and process; what each states of the place of its versions (NIL: nothing), if that is asked
+    for."""
 
     invoke: Ints
     complete: Ints
     outcome: Codes
     process: Ints
+    stated: Ints | None = None
 
     @property
     def size(self) -> int:
@@ -75,10 +83,11 @@ def txn_of_mops(mops: Mops) -> Ints:
     return rows
 
 
-def _txns(batch: pa.RecordBatch) -> Txns:
+def _txns(batch: pa.RecordBatch, versions: str | None) -> Txns:
     outcome = outcomes(batch)
     complete, invoke = completions(batch, outcome), ints(batch.column("invoke_index"))
-    return Txns(invoke, complete, outcome.view(np.uint8), ints(batch.column("process")))
+    stated = None if versions is None else ints(batch.column(versions), NIL)
+    return Txns(invoke, complete, outcome.view(np.uint8), ints(batch.column("process")), stated)
 
 
 def _mops(batch: pa.RecordBatch, names: Mapping[str, int]) -> Mops:
@@ -122,13 +131,28 @@ def read_batch(source: Source, dialect: Dialect, batch: pa.RecordBatch) -> tuple
     names = dict(dialect.codes)
     own = batch.column("f").unique().to_pylist()
     names |= {name: _EMPTY for name in own if name not in names and name is not None}
-    txns, mops = _txns(batch), _mops(batch, names)
+    txns, mops = _txns(batch, source.versions), _mops(batch, names)
     hollow = (mops.f == _EMPTY) & ~mops.valued & (mops.stop == mops.start)
     mops.f[(mops.f == _EMPTY) & ~hollow] = _EMPTY - 1
     _check(source, dialect, txns, mops, ~valid(batch.column("mops")))
+    _require_stated(source, dialect, txns, mops)
     if source.initial is not None:
         mops = _begun(source, dialect, txns, mops)
     return txns, _without(mops, hollow) if hollow.any() else mops
+
+
+def _require_stated(source: Source, dialect: Dialect, txns: Txns, mops: Mops) -> None:
+    """Raise UserError for a committed write that does not state where its version stands, if that was asked for."""
+    if txns.stated is None:
+        return
+    writes = txn_of_mops(mops)[mops.f == dialect.codes["w"]]
+    unstated = writes[(txns.outcome[writes] == OK) & (txns.stated[writes] == NIL)]
+    if len(unstated):
+        field = source.stated or source.versions
+        raise UserError(
+            f"{source.path}, event {txns.invoke[unstated[0]]}: this transaction wrote and states no {field} (an "
+            "integer), so the versions of what it wrote can't be put in order by that."
+        )
 
 
 def _begun(source: Source, dialect: Dialect, txns: Txns, mops: Mops) -> Mops:
@@ -159,7 +183,7 @@ def _without(mops: Mops, dropped: Bools) -> Mops:
 
 def read_all(source: Source, dialect: Dialect, threads: int = 1) -> Iterator[tuple[Txns, Mops]]:
     """All batches of a history, in order of invocation, read ahead by `threads` threads."""
-    return source.mapped(COLUMNS, partial(read_batch, source, dialect), threads)
+    return source.mapped(columns_of(source), partial(read_batch, source, dialect), threads)
 
 
 class Reader(Protocol):
@@ -183,7 +207,8 @@ def joined(parts: list[Txns]) -> Txns:
     if not parts:
         nothing = np.empty(0, np.int64)
         return Txns(nothing, nothing, np.empty(0, np.uint8), nothing)
-    return Txns(*(np.concatenate([part[i] for part in parts]) for i in range(4)))
+    columns: Any = [None if parts[0][i] is None else np.concatenate([part[i] for part in parts]) for i in range(5)]
+    return Txns(*columns)
 
 
 class KeyTable(NamedTuple):

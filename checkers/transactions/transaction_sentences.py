@@ -402,7 +402,11 @@ def _garbage(speaker: TxnSpeaker, finding: Finding) -> str:
 def _cyclic_versions(speaker: TxnSpeaker, finding: Finding) -> str:
     where, ops = speaker.speaker.key(finding.key), finding.ops
     if len(ops) == 1:
-        return f"What processes and transactions did one after the other gives the versions of {where} no order."
+        stated = speaker.speaker.source.stated or speaker.speaker.source.versions
+        besides = "" if stated is None else f" and their {stated}"
+        return (
+            f"What processes and transactions did one after the other{besides} gives the versions of {where} no order."
+        )
     if len(ops) == 2:
         early, late = ops
         return (

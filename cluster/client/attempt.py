@@ -14,6 +14,9 @@ from harness.ports.api import CallLost, Clock, Network, Refused, Unreachable
 
 NANOS_PER_S = 1_000_000_000
 
+TOO_EARLY = ("TRY_AGAIN", "UNKNOWN_ZONE", "TOO_FEW_NODES")
+"""Error replies of a leader master that has not heard of enough tablet servers as yet; nobody else knows better."""
+
 RETRIED_ERRORS = (
     "NOT_THE_LEADER",
     "NO_LEASE",
@@ -21,10 +24,11 @@ RETRIED_ERRORS = (
     "SHUTTING_DOWN",
     "TIMED_OUT",
     "OVERLOADED",
-    "TRY_AGAIN",
+    *TOO_EARLY,
     "SCHEMA_BEHIND",
     "TOO_STALE",
     "INTENT_OPEN",
+    "NOT_CLOSED",
 )
 """Error replies that another attempt, at this or another replica, may get past."""
 
@@ -86,6 +90,8 @@ class Trial:
         self._pause_s = 0.01
         self._possible: Missed | None = None
         self._last = _NO_ATTEMPT
+        self.on_miss: Callable[[Missed], object] = lambda _: None
+        """Called with each attempt that brought no reply."""
 
     @property
     def remaining_s(self) -> float:
@@ -110,6 +116,7 @@ class Trial:
 
     def note(self, missed: Missed) -> None:
         self._last = missed
+        self.on_miss(missed)
         if missed.possible:
             self._possible = missed
 

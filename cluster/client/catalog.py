@@ -25,6 +25,8 @@ from cluster.wire.messages import (
     ListTablesReply,
     ListTabletServers,
     MastersReply,
+    PlaceTable,
+    Replicas,
     Request,
     RequestId,
     TableInfo,
@@ -48,6 +50,7 @@ class AskMaster(Protocol):
 
 class CatalogClient:
     """Every call of M5. Changes take effect once, whatever is lost on the way (M14); tablets follow them afterwards.
+    A table is named by its name, by its id, or by both.
 
     Methods raise DefiniteError (its kind is the error's: `not-found`, `already-present`, `invalid`, `try-again` …) or
     IndefiniteError, at the latest at the client's deadline.
@@ -57,50 +60,54 @@ class CatalogClient:
         self._ask, self._sessions = ask, sessions
 
     async def create_table(
-        self, name: str, columns: Sequence[Column], buckets: int, replication_factor: int, design: str = "raft"
+        self, name: str, columns: Sequence[Column], buckets: int, replicas: Replicas, design: str = "raft"
     ) -> CreateTableReply:
         """Create a table; its tablets come up afterwards (`is_create_done`)."""
         return await self._change(
-            lambda request_id: CreateTable(request_id, name, tuple(columns), buckets, replication_factor, design),
+            lambda request_id: CreateTable(request_id, name, tuple(columns), buckets, replicas, design),
             CreateTableReply,
         )
 
     async def alter_table(
-        self, name: str, steps: Sequence[AlterStep] = (), new_name: str | None = None
+        self, name: str = "", steps: Sequence[AlterStep] = (), new_name: str | None = None, table_id: str = ""
     ) -> AlterTableReply:
         """Change a table's columns or name; its tablets follow afterwards (`is_alter_done`)."""
         return await self._change(
-            lambda request_id: AlterTable(request_id, name, tuple(steps), new_name), AlterTableReply
+            lambda request_id: AlterTable(request_id, name, tuple(steps), new_name, table_id), AlterTableReply
         )
 
-    async def delete_table(self, name: str) -> DeleteTableReply:
+    async def place_table(self, replicas: Replicas, name: str = "", table_id: str = "") -> AlterTableReply:
+        """Say anew where a table's replicas are to stand; they move afterwards."""
+        return await self._change(lambda request_id: PlaceTable(request_id, replicas, name, table_id), AlterTableReply)
+
+    async def delete_table(self, name: str = "", table_id: str = "") -> DeleteTableReply:
         """Remove a table for good."""
-        return await self._change(lambda request_id: DeleteTable(request_id, name), DeleteTableReply)
+        return await self._change(lambda request_id: DeleteTable(request_id, name, table_id), DeleteTableReply)
 
     async def _change(self, make: Callable[[RequestId], Request], reply_type: type[ReplyType]) -> ReplyType:
         """A change under one identity, however often it is sent."""
         with Ticket(self._sessions) as ticket:
             return await self._ask(lambda: make(ticket.request_id), reply_type, ticket=ticket)
 
-    async def is_create_done(self, name: str) -> DoneReply:
+    async def is_create_done(self, name: str = "", table_id: str = "") -> DoneReply:
         """Whether every tablet of the table runs."""
-        return await self._ask(lambda: IsCreateTableDone(name), DoneReply)
+        return await self._ask(lambda: IsCreateTableDone(name, table_id=table_id), DoneReply)
 
-    async def is_alter_done(self, name: str) -> DoneReply:
+    async def is_alter_done(self, name: str = "", table_id: str = "") -> DoneReply:
         """Whether every tablet has the table's latest schema."""
-        return await self._ask(lambda: IsAlterTableDone(name), DoneReply)
+        return await self._ask(lambda: IsAlterTableDone(name, table_id=table_id), DoneReply)
 
     async def list_tables(self) -> tuple[TableInfo, ...]:
         """Tables that are not removed, by name."""
         return (await self._ask(ListTables, ListTablesReply)).tables
 
-    async def table_schema(self, name: str) -> TableSchemaReply:
+    async def table_schema(self, name: str = "", table_id: str = "") -> TableSchemaReply:
         """The table's schema, and what every tablet is known to have of it."""
-        return await self._ask(lambda: GetTableSchema(name), TableSchemaReply)
+        return await self._ask(lambda: GetTableSchema(name, table_id=table_id), TableSchemaReply)
 
-    async def table_locations(self, name: str) -> TableLocationsReply:
+    async def table_locations(self, name: str = "", table_id: str = "") -> TableLocationsReply:
         """The table's tablets and where they are, by bucket."""
-        return await self._ask(lambda: GetTableLocations(name), TableLocationsReply)
+        return await self._ask(lambda: GetTableLocations(name, table_id=table_id), TableLocationsReply)
 
     async def tablet_locations(self, tablet_ids: Sequence[str]) -> TabletLocationsReply:
         """Where these tablets are, deleted and replaced ones included."""

@@ -6,14 +6,18 @@ import asyncio
 import random
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar, Unpack
 
-from cluster.client.attempt import RETRIED_ERRORS, Miss, Missed, Route, Trial, attempt, attempt_as
+import msgspec
+
+from cluster.client.attempt import RETRIED_ERRORS, TOO_EARLY, Miss, Missed, Route, Trial, attempt, attempt_as
 from cluster.client.catalog import CatalogClient
-from cluster.client.rows import TypedTable
+from cluster.client.reading import Nearby, ReadWish, WishedRead
+from cluster.client.rows import ServedChange, TypedTable
 from cluster.client.sessions import ClientSessions, Ticket
 from cluster.store.cells import Value
 from cluster.store.hlc import physical
+from cluster.wire.known_masters import asking, masters_in
 from cluster.wire.messages import (
     CATALOG_GROUP,
     ArmedReply,
@@ -26,18 +30,21 @@ from cluster.wire.messages import (
     Done,
     GetStatus,
     GetTableLocations,
+    HoldCells,
     ListTabletServers,
     ProbeDisk,
     ReadCell,
     ReadReply,
     ReadRows,
     RegisterSession,
+    Replicas,
     Reply,
     Request,
     RequestId,
     RowRange,
     RowsReply,
     SessionReply,
+    SettleHold,
     StatusReply,
     TableInfo,
     TableLocationsReply,
@@ -49,6 +56,7 @@ from cluster.wire.messages import (
     decode_reply,
     encode,
 )
+from cluster.wire.staleness import HowServed
 from harness.cell_address import CellAddress
 from harness.errors import ELSEWHERE, DefiniteError, HarnessError, IndefiniteError
 from harness.ports.api import Ports
@@ -61,6 +69,9 @@ MakeChange: TypeAlias = Callable[[RequestId, str, int | None], Request]
 ATTEMPTS_PER_DEADLINE = 4
 MAX_ATTEMPT_TIMEOUT_S = 1.0
 
+MASTERS_FRESH_NS = 1_000_000_000
+"""A client that works asks so often who the masters are, beside what it does."""
+
 ANY_AGE_MS = 3_600_000
 """The staleness that is allowed where the answer does not depend on the catalog."""
 
@@ -72,15 +83,20 @@ class ServedRead(NamedTuple):
     reply: ReadReply
     node: str
 
+    @property
+    def served(self) -> HowServed:
+        """How it was served."""
+        return how(self.reply)
+
 
 class ServedRows(NamedTuple):
     reply: RowsReply
     node: str
 
-
-class ServedChange(NamedTuple):
-    reply: Done
-    node: str
+    @property
+    def served(self) -> HowServed:
+        """How it was served."""
+        return how(self.reply)
 
 
 class _Tablet:
@@ -110,18 +126,22 @@ class ClusterClient:
         self._attempt_timeout_s = min(MAX_ATTEMPT_TIMEOUT_S, timeout_s / ATTEMPTS_PER_DEADLINE)
         self._masters = Route(masters)
         self._masters_index = 0
+        """The index of the configuration that names them, 0 for the addresses given here."""
+        self._masters_asked_ns = -MASTERS_FRESH_NS
+        """When any node was last asked whether there are others."""
         self._any_master: Route | None = None
         self._tables: dict[str, dict[int, _Tablet]] = {}
         self._sessions = ClientSessions()
+        self._near = Nearby(ports.clock.monotonic_ns)
         self.catalog = CatalogClient(self._ask_master, self._sessions)
 
     # ---- metadata ----
 
     async def create_table(
-        self, name: str, columns: Sequence[Column], buckets: int, replication_factor: int, design: str = "raft"
+        self, name: str, columns: Sequence[Column], buckets: int, replicas: Replicas, design: str = "raft"
     ) -> CreateTableReply:
         """Answered at once: see `CatalogClient.create_table`."""
-        return await self.catalog.create_table(name, columns, buckets, replication_factor, design)
+        return await self.catalog.create_table(name, columns, buckets, replicas, design)
 
     async def is_create_done(self, name: str) -> bool:
         return (await self.catalog.is_create_done(name)).done
@@ -153,7 +173,6 @@ class ClusterClient:
             if not isinstance(reply, Missed):
                 route.succeeded()
                 return _expect(reply, reply_type)
-            self._learn_masters(reply)
             _weigh(reply, trial, None)
             route.failed()
             if route.exhausted:
@@ -251,13 +270,18 @@ class ClusterClient:
     async def _learn_table(self, name: str) -> tuple[TableSchemaReply, TableLocationsReply]:
         return await self.catalog.table_schema(name), await self.table_locations(name)
 
-    async def read(self, table: str, cell: CellAddress, as_of: int | None = None) -> ServedRead:
-        """A read of one cell, strong or as of an earlier time."""
+    async def read(self, table: str, cell: CellAddress, **wish: Unpack[ReadWish]) -> ServedRead:
+        """A read of one cell: strong, or as wished.
+
+        Besides what every call raises: DefiniteError `future-time`, `too-old`, `two-bounds`, `negative-bound`,
+        `not-closed`.
+        """
+        asked = WishedRead(wish)
 
         def make(tablet_id: str) -> Request:
-            return ReadCell(tablet_id, *cell, as_of)
+            return ReadCell(tablet_id, *cell, asked.as_of, asked.bound)
 
-        return ServedRead(*await self._read(table, cell.partition, make, ReadReply))
+        return ServedRead(*await self._read(table, cell.partition, make, ReadReply, asked))
 
     async def read_at(self, address: str, table: str, cell: CellAddress) -> ReadReply:
         """A strong read of one cell from the node at this address alone, asked again while it can't tell yet.
@@ -280,14 +304,15 @@ class ClusterClient:
         raise DefiniteError("timeout", str(trial.error()))
 
     async def read_rows(
-        self, table: str, partition: int, ranges: Sequence[RowRange], as_of: int | None = None
+        self, table: str, partition: int, ranges: Sequence[RowRange], **wish: Unpack[ReadWish]
     ) -> ServedRows:
-        """A read of rows of one partition, all at one time, strong or earlier."""
+        """A read of rows of one partition, all at one time: strong, or as wished. Raises what `read` does."""
+        asked = WishedRead(wish)
 
         def make(tablet_id: str) -> Request:
-            return ReadRows(tablet_id, partition, tuple(ranges), as_of)
+            return ReadRows(tablet_id, partition, tuple(ranges), asked.as_of, asked.bound)
 
-        return ServedRows(*await self._read(table, partition, make, RowsReply))
+        return ServedRows(*await self._read(table, partition, make, RowsReply, asked))
 
     async def write(self, table: str, cell: CellAddress, value: Value) -> ServedChange:
         return await self._change(
@@ -312,15 +337,84 @@ class ClusterClient:
             lambda request_id, tablet_id, time: CompareAndSet(request_id, tablet_id, *cell, expected, value, time),
         )
 
+    async def hold(self, table: str, partition: int, transaction: str, cells: Sequence[Cell]) -> ServedChange:
+        """Lay what a transaction will write to cells of one partition; `settle` it within `hold_ms`.
+
+        Nobody else writes there meanwhile, nor reads at the timestamp or above, which readers that wait push upwards.
+        """
+
+        def make(request_id: RequestId, tablet_id: str, time: int | None) -> Request:
+            return HoldCells(request_id, tablet_id, partition, transaction, tuple(cells), time)
+
+        return await self._change(table, partition, make)
+
+    async def settle(self, table: str, partition: int, transaction: str, commits: bool) -> ServedChange:
+        """Commit what a transaction holds in a partition's tablet, or abort it; `reply.applied` is false where it has
+        ended, and `reply.timestamp` is when what was committed is written."""
+
+        def make(request_id: RequestId, tablet_id: str, time: int | None) -> Request:
+            return SettleHold(request_id, tablet_id, partition, transaction, commits)
+
+        return await self._change(table, partition, make)
+
     # ---- how ----
 
     async def _read(
-        self, table: str, partition: int, make: Callable[[str], Request], reply_type: type[ReplyType]
+        self, table: str, partition: int, make: Callable[[str], Request], reply_type: type[ReplyType], asked: WishedRead
     ) -> tuple[ReplyType, str]:
+        trial = self._trial()
+        trial.on_miss = asked.refused
         try:
-            return await self._ask_tablet(table, partition, make, reply_type, self._trial())
+            found = None if asked.at_the_leaseholder else await self._ask_nearest(table, partition, make, asked, trial)
+            if found is not None:
+                reply, node = _expect(found[0], reply_type), found[1]
+            else:
+                reply, node = await self._ask_tablet(table, partition, make, reply_type, trial)
+            if not asked.at_the_leaseholder:
+                asked.fixed(how(reply))
+            return reply, node
         except IndefiniteError as error:
             raise DefiniteError(error.kind, str(error)) from error
+
+    async def _ask_nearest(
+        self, table: str, partition: int, make: Callable[[str], Request], asked: WishedRead, trial: Trial
+    ) -> tuple[Reply, str] | None:
+        """Ask the nearest replica that is likely to know enough, the next one where that is not there; None where the
+        leaseholder has to be asked. Raises what the read ends with."""
+        tried: dict[str, None] = {}
+        while not trial.over:
+            tablet = await self._locate(table, partition, trial)
+            if tablet is None:
+                continue
+            tablet_id, near = tablet.location.tablet_id, self._near
+            least = asked.least(physical(self._ports.clock.wall_ns()))
+            nodes = [each for each in near.nearest(tablet.addresses) if each not in tried]
+            likely = [each for each in nodes if asked.any_will_do or near.may_serve(tablet_id, each, least)]
+            if not likely and not asked.nearest_only:
+                return None
+            if not likely:
+                tried.clear()
+                await self._refresh(table, trial)
+                await trial.pause()
+                continue
+            node, began_ns = likely[0], self._ports.clock.monotonic_ns()
+            tried[node] = None
+            reply = await self._attempt(tablet.addresses[node], make(tablet_id), trial)
+            error = reply.error_reply if isinstance(reply, Missed) else None
+            served = how(error or reply)
+            if not isinstance(reply, Missed) or error is not None:
+                near.answered(node, self._ports.clock.monotonic_ns() - began_ns)
+                if served.closed:
+                    near.note_closed(tablet_id, node, served.closed)
+            if not isinstance(reply, Missed):
+                return reply, node
+            if error is None:
+                near.missed(node)
+            if _weigh(reply, trial, None, "NOT_FOUND") or (error is not None and error.kind == "NOT_CLOSED"):
+                if asked.nearest_only:
+                    raise trial.error()
+                return None
+        raise trial.error()
 
     async def _change(self, table: str, partition: int, make: Callable[[RequestId, str, int], Request]) -> ServedChange:
         """The timestamp that is asked for is this client's time, the same with every attempt."""
@@ -330,7 +424,8 @@ class ClusterClient:
             def change(tablet_id: str) -> Request:
                 return make(ticket.request_id, tablet_id, requested)
 
-            return ServedChange(*await self._ask_tablet(table, partition, change, Done, self._trial(), ticket))
+            reply, node = await self._ask_tablet(table, partition, change, Done, self._trial(), ticket)
+            return ServedChange(reply, node, requested)
 
     async def _ask_master(
         self,
@@ -349,22 +444,12 @@ class ClusterClient:
                 if ticket is None or not _registered(ticket, CATALOG_GROUP, reply):
                     return _expect(reply, reply_type)
                 continue
-            self._learn_masters(reply)
             again = _weigh(reply, trial, ticket)
-            stay = reply.error_reply is not None and reply.error_reply.kind == "TRY_AGAIN"
+            stay = reply.error_reply is not None and reply.error_reply.kind in TOO_EARLY
             hint = None if reply.error_reply is None else reply.error_reply.leader_address
             if not again and (stay or not _turn(self._masters, reply, hint)):
                 await trial.pause()
         raise trial.error()
-
-    def _learn_masters(self, missed: Missed) -> None:
-        """A master that doesn't lead tells who the masters are; the latest configuration is taken (G1)."""
-        error = missed.error_reply
-        if error is not None and error.masters and error.masters_index > self._masters_index:
-            self._masters_index = error.masters_index
-            for route in (self._masters, self._any_master):
-                if route is not None:
-                    route.retarget([master.address for master in error.masters])
 
     async def _ask_tablet(
         self,
@@ -395,7 +480,24 @@ class ClusterClient:
         raise trial.error()
 
     def _attempt(self, address: str, request: Request, trial: Trial) -> Coroutine[Any, Any, Reply | Missed]:
-        return attempt_as(decode_reply, self._ports.network, address, encode(request), trial.attempt_timeout_s)
+        """One attempt, which now and then asks for the masters too, whoever it goes to: they may all be others by the
+        time that one of them is needed (G1)."""
+        payload, now_ns = encode(request), self._ports.clock.monotonic_ns()
+        if now_ns - self._masters_asked_ns < MASTERS_FRESH_NS:
+            return attempt_as(decode_reply, self._ports.network, address, payload, trial.attempt_timeout_s)
+        self._masters_asked_ns, payload = now_ns, asking(payload, self._masters_index)
+        return attempt_as(self._decode_told, self._ports.network, address, payload, trial.attempt_timeout_s)
+
+    def _decode_told(self, answer: bytes) -> Reply:
+        """Decode what tells the masters too, if others know of later ones; the latest configuration is taken."""
+        known, reply = masters_in(answer)
+        if known is not None and known.index > self._masters_index:
+            self._masters_index = known.index
+            for route in (self._masters, self._any_master):
+                if route is not None:
+                    route.retarget([master.address for master in known.masters])
+        decoded: Reply = decode_reply(reply)
+        return decoded
 
     async def _after_miss(self, table: str, tablet: _Tablet, missed: Missed, trial: Trial) -> None:
         if _turn(tablet.route, missed, None if missed.error_reply is None else missed.error_reply.leader):
@@ -444,6 +546,12 @@ class ClusterClient:
 
     def _trial(self) -> Trial:
         return Trial(self._ports.clock, self._entropy, self._timeout_s, self._attempt_timeout_s)
+
+
+def how(reply: object) -> HowServed:
+    """How a read was served that was answered by this: strong reads at the leaseholder say nothing of it."""
+    served = getattr(reply, "served", msgspec.UNSET)
+    return HowServed() if served is msgspec.UNSET else served
 
 
 def _registered(ticket: Ticket, group: str, reply: Reply) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from heapq import merge
-from typing import Protocol, TypeAlias, TypeVar
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar, Unpack
 
+from cluster.client.reading import ReadResult, ReadWish, WishedRead
 from cluster.store.cells import Value
 from cluster.store.schema import (
     Column,
@@ -20,6 +21,7 @@ from cluster.store.schema import (
 )
 from cluster.wire.messages import Done, Request, RequestId, TableLocationsReply, TableSchemaReply
 from cluster.wire.rows import ChangeRow, GetRow, RowChangeKind, ScanRows, TypedRow, TypedRowsReply
+from cluster.wire.staleness import HowServed
 from harness.errors import DefiniteError
 
 Row: TypeAlias = dict[str, Value]
@@ -42,9 +44,17 @@ class AskTablet(Protocol):
     """How the tablet of a partition is read."""
 
     async def __call__(
-        self, table: str, partition: int, make: Callable[[str], Request], reply_type: type[ReplyType]
+        self, table: str, partition: int, make: Callable[[str], Request], reply_type: type[ReplyType], asked: WishedRead
     ) -> tuple[ReplyType, str]:
-        """(The reply, and the id of the tablet that gave it); raises DefiniteError."""
+        """(The reply, and the node that gave it); what a node fixes of `asked` stands. Raises DefiniteError."""
+
+
+class ServedChange(NamedTuple):
+    """A change's reply, the node that gave it, and the timestamp that the client had asked for."""
+
+    reply: Done
+    node: str
+    requested: int
 
 
 class ChangeTablet(Protocol):
@@ -52,8 +62,38 @@ class ChangeTablet(Protocol):
 
     async def __call__(
         self, table: str, partition: int, make: Callable[[RequestId, str, int], Request]
-    ) -> tuple[Done, str]:
+    ) -> ServedChange:
         """Raises DefiniteError, IndefiniteError."""
+
+
+class _Pages:
+    """A scan under one schema, from the first row of the prefix on; `replies` are those that came, and their nodes."""
+
+    def __init__(
+        self, schema: TableSchemaReply, columns: Sequence[Column], first: bytes, limit: int, asked: WishedRead
+    ) -> None:
+        self.schema, self.columns, self.first, self.limit, self.asked = schema, columns, first, limit, asked
+        self.replies: list[tuple[TypedRowsReply, str]] = []
+
+    def make(self, bucket: int, first: bytes) -> Callable[[str], Request]:
+        """A page of a bucket from `first` on, at the time that is asked for when it is made."""
+        ids, last, schema, asked = _ids(self.columns), after(self.first), self.schema, self.asked
+
+        def make(tablet_id: str) -> Request:
+            return ScanRows(
+                tablet_id,
+                schema.table_id,
+                bucket,
+                first,
+                last,
+                ids,
+                schema.version,
+                self.limit,
+                asked.as_of,
+                asked.bound,
+            )
+
+        return make
 
 
 class TypedTable:
@@ -86,24 +126,24 @@ class TypedTable:
 
     # ---- changes ----
 
-    async def insert(self, values: Mapping[str, Value]) -> Done:
+    async def insert(self, values: Mapping[str, Value]) -> ServedChange:
         """Add a row, with the defaults of columns that are not named; `row-present` if there is one of its key."""
         return await self._change_row("insert", values, "row-present")
 
-    async def upsert(self, values: Mapping[str, Value]) -> Done:
+    async def upsert(self, values: Mapping[str, Value]) -> ServedChange:
         """Add a row, or change those columns of it that are named."""
         return await self._change_row("upsert", values, "")
 
-    async def update(self, values: Mapping[str, Value]) -> Done:
+    async def update(self, values: Mapping[str, Value]) -> ServedChange:
         """Change the columns that are named; `row-absent` if there is no row of this key."""
         return await self._change_row("update", values, "row-absent")
 
-    async def delete(self, key: Mapping[str, Value]) -> Done:
+    async def delete(self, key: Mapping[str, Value]) -> ServedChange:
         """Remove a row; `row-absent` if there is none."""
         return await self._change_row("delete", key, "row-absent")
 
-    async def _change_row(self, kind: RowChangeKind, values: Mapping[str, Value], otherwise: str) -> Done:
-        async def attempt(schema: TableSchemaReply) -> Done:
+    async def _change_row(self, kind: RowChangeKind, values: Mapping[str, Value], otherwise: str) -> ServedChange:
+        async def attempt(schema: TableSchemaReply) -> ServedChange:
             row = _key(schema, values)
             cells = tuple(_cell(schema, name, value) for name, value in values.items() if not _is_key(schema, name))
 
@@ -113,63 +153,79 @@ class TypedTable:
                 )
 
             bucket = bucket_of(row, self._buckets)
-            return (await self._change(self.name, bucket, make))[0]
+            return await self._change(self.name, bucket, make)
 
         done = await self._under_schema(attempt)
-        if not done.applied:
+        if not done.reply.applied:
             raise DefiniteError(otherwise, f"{self.name!r}: {otherwise.replace('-', ' ')}")
         return done
 
     # ---- reads ----
 
     async def get(
-        self, key: Mapping[str, Value], columns: Sequence[str] | None = None, as_of: int | None = None
-    ) -> Row | None:
-        """The row of this key with these columns, or all; None if there is none. Strong, or as of an earlier time."""
+        self, key: Mapping[str, Value], columns: Sequence[str] | None = None, **wish: Unpack[ReadWish]
+    ) -> ReadResult[Row | None]:
+        """The row of this key with these columns, or all; None if there is none. Strong, or as wished."""
+        asked = WishedRead(wish)
 
-        async def attempt(schema: TableSchemaReply) -> Row | None:
+        async def attempt(schema: TableSchemaReply) -> ReadResult[Row | None]:
             row, chosen = _key(schema, key), _chosen(schema, columns)
             ids, bucket = _ids(chosen), bucket_of(row, self._buckets)
 
             def make(tablet_id: str) -> Request:
-                return GetRow(tablet_id, schema.table_id, bucket, row, ids, schema.version, as_of)
+                return GetRow(tablet_id, schema.table_id, bucket, row, ids, schema.version, asked.as_of, asked.bound)
 
-            reply, _ = await self._read(self.name, bucket, make, TypedRowsReply)
-            return next((_row(schema, chosen, found) for found in reply.rows), None)
+            reply, node = await self._read(self.name, bucket, make, TypedRowsReply, asked)
+            found = next((_row(schema, chosen, found) for found in reply.rows), None)
+            return ReadResult(found, reply.timestamp, node, reply.served or HowServed())
 
         return await self._under_schema(attempt)
 
     async def scan(
-        self, prefix: Sequence[Value] = (), columns: Sequence[str] | None = None, page: int = 1_000
-    ) -> list[Row]:
+        self,
+        prefix: Sequence[Value] = (),
+        columns: Sequence[str] | None = None,
+        page: int = 1_000,
+        **wish: Unpack[ReadWish],
+    ) -> ReadResult[list[Row]]:
         """The rows whose first key columns have the values of `prefix`, all without, in key order.
 
-        Each page of each tablet is read at a time of its own.
+        Each page of each tablet is read at a time of its own, the answer tells the earliest; all at one where the read
+        is as of a time or within a bound. Then the nodes that answered stand one after the other.
         """
+        asked = WishedRead(wish)
 
-        async def attempt(schema: TableSchemaReply) -> list[Row]:
+        async def attempt(schema: TableSchemaReply) -> ReadResult[list[Row]]:
             try:
                 first = encode_prefix(schema.columns, prefix)
             except InvalidSchema as error:
                 raise DefiniteError("invalid", str(error)) from error
-            chosen = _chosen(schema, columns)
-            found = [await self._scan_bucket(schema, bucket, first, chosen, page) for bucket in range(self._buckets)]
-            return [_row(schema, chosen, row) for row in merge(*found, key=lambda row: row.row)]
+            pages = _Pages(schema, _chosen(schema, columns), first, page, asked)
+            if asked.bounded:
+                asked.exactly(await self._negotiated(pages))
+            found = [await self._scan_bucket(pages, bucket) for bucket in range(self._buckets)]
+            rows = [_row(schema, pages.columns, row) for row in merge(*found, key=lambda row: row.row)]
+            nodes = dict.fromkeys(node for _, node in pages.replies)
+            last = pages.replies[-1][0].served or HowServed()
+            return ReadResult(rows, min(reply.timestamp for reply, _ in pages.replies), " ".join(nodes), last)
 
         return await self._under_schema(attempt)
 
-    async def _scan_bucket(
-        self, schema: TableSchemaReply, bucket: int, prefix: bytes, columns: Iterable[Column], page: int
-    ) -> list[TypedRow]:
-        ids, first, last = _ids(columns), prefix, after(prefix)
-        found: list[TypedRow] = []
-        more = True
+    async def _negotiated(self, pages: _Pages) -> int:
+        """The freshest time within the bound that every tablet can serve without waiting, as far as they know (R7)."""
+        pages.asked.negotiating(True)
+        told = [
+            await self._read(self.name, bucket, pages.make(bucket, pages.first), TypedRowsReply, pages.asked)
+            for bucket in range(self._buckets)
+        ]
+        return min(reply.timestamp for reply, _ in told)
+
+    async def _scan_bucket(self, pages: _Pages, bucket: int) -> list[TypedRow]:
+        first, found, more = pages.first, list[TypedRow](), True
         while more:
-
-            def make(tablet_id: str, first: bytes = first) -> Request:
-                return ScanRows(tablet_id, schema.table_id, bucket, first, last, ids, schema.version, page)
-
-            reply, _ = await self._read(self.name, bucket, make, TypedRowsReply)
+            made = pages.make(bucket, first)
+            reply, node = await self._read(self.name, bucket, made, TypedRowsReply, pages.asked)
+            pages.replies.append((reply, node))
             found.extend(reply.rows)
             more = reply.more
             first = found[-1].row + b"\x00" if more else first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,32 +11,36 @@ import msgspec
 from cluster.client.client import ClusterClient
 from cluster.deploy.catalog_ops import FS, CatalogOps
 from cluster.deploy.row_ops import COLUMNS as ROW_COLUMNS
-from cluster.deploy.row_ops import RowOps
+from cluster.deploy.row_ops import RowOps, of_base_column
+from cluster.deploy.timed_reads import TIMED_WORKLOADS, ClientPlace, completed_at, served_as, wish_of
 from cluster.health.facts import SCHEMA_VERSIONS
 from cluster.store.cells import Value
-from cluster.wire.messages import Column, Done, StatusReply
-from harness.errors import DefiniteError, HarnessError, IndefiniteError, UserError
+from cluster.wire.messages import Column, Done, Regional, Replicas, RowRange, StatusReply
+from harness.errors import DefiniteError, HarnessError, IndefiniteError
 from harness.history.ops import Mop, Op
-from harness.ports.api import Ports, node_of
+from harness.ports.api import Clock, Ports, node_of
 from harness.protocols import GroupStatus, NodeStatus
 
 DATABASE_NAME = "assay-cluster"
-REGISTER_WORKLOADS = ("register", "snapshots", "catalog")
-ROWS_WORKLOAD = "catalog"
+ROWS_WORKLOADS = frozenset({"catalog", "bounded-staleness"})
 REGISTER_TABLE = "registers"
 REGISTER_COLUMNS = (Column(0, "value", "int64"),)
 ROW_OPERATIONS = frozenset({"r", "w", "cas"})
-OPERATIONS = ROW_OPERATIONS | {"erase", *FS}
+OPERATIONS = ROW_OPERATIONS | {"erase", "read-at", *FS}
 DEFAULT_BUCKETS = 3
 REPLICATION_FACTOR = 3
 CREATIONS = 5
+LOOKS, LOOK_PERIOD_S = 120, 0.25
+"""How often, and how far apart, it is looked whether a new table's learners are there."""
 
 
 class ClusterOpClient:
-    """A `harness.protocols.Client`: operations of one micro-operation (`r`, `w`, `cas`) on the table of registers, or
-    those on typed rows (`cluster.deploy.row_ops`), and those of the catalog (`cluster.deploy.catalog_ops`).
+    """A `harness.protocols.Client`: operations of one micro-operation (`r`, `w`, `cas`) on the table of registers, and
+    reads of several (`span`), those on typed rows (`cluster.deploy.row_ops`), and those of the catalog
+    (`cluster.deploy.catalog_ops`).
 
-    `address` tells where a node listens: reads that name one go there (`harness.protocols.Directed`).
+    `address` tells where a node listens: reads that name one go there (`harness.protocols.Directed`). With a `place`
+    completions tell how reads were served (`cluster.deploy.timed_reads`).
     """
 
     def __init__(
@@ -45,20 +50,30 @@ class ClusterOpClient:
         timeout_s: float,
         address: Callable[[str], str],
         table: str = REGISTER_TABLE,
+        place: ClientPlace | None = None,
     ) -> None:
         self._client = ClusterClient(ports, masters, timeout_s)
+        self._clock, self._place = ports.clock, place
         self._address = address
         self._table = table
         self._catalog = CatalogOps(self._client, table)
-        self._rows = RowOps(self._client, table, DEFAULT_BUCKETS, ports.clock)
+        self._rows = RowOps(self._client, table, DEFAULT_BUCKETS, ports.clock, place)
 
     async def invoke(self, op: Op) -> Op:
         """Carry the operation out; the completion tells the value read, the node and its timestamp.
 
         Raises DefiniteError (`cas-mismatch` names the value found) and IndefiniteError.
         """
+        done = await self._carried_out(op)
+        return msgspec.structs.replace(done, **completed_at(self._place, self._clock))
+
+    async def _carried_out(self, op: Op) -> Op:
+        if self._place is not None and self._place.typed:
+            op = of_base_column(op)
         if op.f not in ROW_OPERATIONS and op.f in FS:
             return await self._catalog.invoke(op)
+        if op.f == "span":
+            return await self._span(op)
         if op.f == "scan":
             return await self._rows.scan(op)
         if op.f == "erase":
@@ -81,17 +96,29 @@ class ClusterOpClient:
             served = await self._client.read_at(at, self._table, mop.cell)
             answered = msgspec.structs.replace(mop, value=_integer(served.value))
             return op.complete("ok", mops=(answered,), served_ts=served.timestamp)
-        reply, node = await self._client.read(self._table, mop.cell, op.requested_ts)
-        answered = msgspec.structs.replace(mop, value=_integer(reply.value))
-        return op.complete("ok", mops=(answered,), node=node_of(node), served_ts=reply.timestamp)
+        read = await self._client.read(self._table, mop.cell, **wish_of(op))
+        answered = msgspec.structs.replace(mop, value=_integer(read.reply.value))
+        told = served_as(op, self._place, read.served, read.reply.timestamp, read.node)
+        return op.complete("ok", mops=(answered,), **told)
+
+    async def _span(self, op: Op) -> Op:
+        """Reads of rows that follow each other, of one column of one partition, at one time."""
+        first = op.mops[0]
+        rows = RowRange(first.row, op.mops[-1].row + 1)
+        read = await self._client.read_rows(self._table, first.partition, (rows,), **wish_of(op))
+        found = {cell.row: _integer(cell.value) for cell in read.reply.cells if cell.column == first.column}
+        answered = tuple(msgspec.structs.replace(mop, value=found.get(mop.row)) for mop in op.mops)
+        told = served_as(op, self._place, read.served, read.reply.timestamp, read.node)
+        return op.complete("ok", mops=answered, **told)
 
     async def _change(self, op: Op, mop: Mop) -> Op:
         if mop.f == "w":
-            reply, node = await self._client.write(self._table, mop.cell, mop.value)
+            done = await self._client.write(self._table, mop.cell, mop.value)
         else:
-            reply, node = await self._client.compare_and_set(self._table, mop.cell, mop.expected, mop.value)
-        _require_applied(mop, reply)
-        return op.complete("ok", node=node_of(node), served_ts=reply.timestamp)
+            done = await self._client.compare_and_set(self._table, mop.cell, mop.expected, mop.value)
+        _require_applied(mop, done.reply)
+        times = {"requested_ts": done.requested, "served_ts": done.reply.timestamp}
+        return op.complete("ok", node=node_of(done.node), **times)
 
 
 def _integer(value: Value) -> int | None:
@@ -106,18 +133,41 @@ def _require_applied(mop: Mop, reply: Done) -> None:
         raise DefiniteError("cas-mismatch", f"expected {mop.expected}, found {reply.found!r}")
 
 
-async def create_registers(client: ClusterClient, workload: str, options: Mapping[str, Any]) -> None:
-    """Create what a workload needs: one table of registers, or for `catalog` of typed rows, with `options["buckets"]`
-    tablets (default 3)."""
-    if workload not in REGISTER_WORKLOADS:
-        raise UserError(f"The reference cluster has no tables for the workload {workload!r}.")
+async def create_registers(client: ClusterClient, workload: str, options: Mapping[str, Any], clock: Clock) -> None:
+    """Create what any workload needs whose operations are offered: one table of registers, or for some of typed rows,
+    with `options["buckets"]` tablets (default 3). Where all replicas are to serve reads every tablet server gets one,
+    and is waited for."""
     buckets = int(options.get("buckets", DEFAULT_BUCKETS))
-    columns = ROW_COLUMNS if workload == ROWS_WORKLOAD else REGISTER_COLUMNS
-    await create_for_certain(client, REGISTER_TABLE, columns, buckets, REPLICATION_FACTOR)
+    columns = ROW_COLUMNS if workload in ROWS_WORKLOADS else REGISTER_COLUMNS
+    replicas: Replicas = REPLICATION_FACTOR
+    zones = (await client.tablet_servers()).zones if workload in TIMED_WORKLOADS else ()
+    if len(zones) > REPLICATION_FACTOR:
+        replicas = everywhere(zones, options.get("home", ""))
+    await create_for_certain(client, REGISTER_TABLE, columns, buckets, replicas)
+    for _ in range(LOOKS if isinstance(replicas, Regional) else 0):
+        tablets = (await client.table_locations(REGISTER_TABLE)).tablets
+        if all(len(tablet.replicas) == len(zones) for tablet in tablets):
+            return
+        await clock.sleep(LOOK_PERIOD_S)
+
+
+def everywhere(zones: Sequence[str], home: str, turn: int = 0) -> Regional:
+    """A replica for each server in these zones, of which there are more than voters: the voters in different zones, or
+    most of them at home, if there is room; the others are learners. Without a home the lease is anywhere. Zones are
+    taken in the order of their names, from the one at place `turn` on."""
+    left = Counter(zones)
+    if left[home] <= REPLICATION_FACTOR // 2:
+        home = ""
+    chosen = Counter({home: REPLICATION_FACTOR // 2 + 1}) if home else Counter[str]()
+    names = sorted(left)
+    order = names[turn % len(names) :] + names[: turn % len(names)]
+    while chosen.total() < REPLICATION_FACTOR:
+        chosen[min((zone for zone in order if left[zone] > chosen[zone]), key=lambda zone: chosen[zone])] += 1
+    return Regional(home, dict(chosen), dict(left - chosen))
 
 
 async def create_for_certain(
-    client: ClusterClient, name: str, columns: Sequence[Column], buckets: int, replicas: int, design: str = "raft"
+    client: ClusterClient, name: str, columns: Sequence[Column], buckets: int, replicas: Replicas, design: str = "raft"
 ) -> None:
     """Create a workload's table, which nobody else creates: after an unknown outcome it is asked for again, and found.
 

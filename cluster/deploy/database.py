@@ -18,12 +18,14 @@ from cluster.deploy.adapter import (
     OPERATIONS,
     REGISTER_TABLE,
     REPLICATION_FACTOR,
-    ROWS_WORKLOAD,
+    ROWS_WORKLOADS,
     ClusterOpClient,
     create_registers,
+    everywhere,
     node_status,
 )
-from cluster.deploy.layout import MASTER_ROLE, is_foreign, own_status
+from cluster.deploy.layout import MASTER_ROLE, TSERVER_ROLE, is_foreign, own_status
+from cluster.deploy.message_kinds import SIDE
 from cluster.deploy.partitions import (
     QUORUM_OPERATIONS,
     QUORUM_WORKLOADS,
@@ -33,7 +35,8 @@ from cluster.deploy.partitions import (
 )
 from cluster.deploy.readiness import await_ready
 from cluster.deploy.row_ops import COLUMNS
-from cluster.failpoints import FAILPOINTS, name_at
+from cluster.deploy.timed_reads import TIMED_WORKLOADS, ClientPlace
+from cluster.failpoints import ASIDE, FAILPOINTS, PROTOCOLS, name_at
 from cluster.health.check import ClusterReport, look
 from cluster.inspection import PROBE_PATH
 from cluster.knobs import Knobs
@@ -49,17 +52,19 @@ from cluster.wire.messages import (
     ArmFailpoint,
     ChangeReplicas,
     ConfigurationReply,
+    Regional,
     Request,
     RequestId,
     TabletLocation,
     WriteCell,
 )
 from cluster.wire.rows import ChangeRow
+from harness.capabilities import Capability
 from harness.errors import DefiniteError, HarnessError, IndefiniteError
 from harness.ports.api import Clock, Ports, node_of
 from harness.ports.failpoints import ANY, Action, Failpoint
 from harness.ports.machines import ProcessState
-from harness.protocols import Client, Damage, DamageKind, DiskState, Examination, Node, NodeStatus
+from harness.protocols import Client, Damage, DamageKind, DiskState, Examination, Node, NodeStatus, Tuning, start_all
 
 # ---- damage ----
 # What of a dead node's files can be damaged: synced data whose loss the node notices, and redundancy repairs (G7). A
@@ -144,7 +149,9 @@ def _erasure(table_id: str, bucket: int, key: bytes) -> MakeChange:
 CAPABILITIES = frozenset(
     {
         *("kill", "pause", "stop", "status", "failpoint", "flood", "membership", "disk"),
-        *("foreign-cluster", "master-membership", "leadership"),
+        *("foreign-cluster", "master-membership", "leadership", "terms", "masters", "directed-reads", "shards"),
+        "wall-clock",
+        *("failover", "catches-up", "invariants", "examine", "leaderships", "written-groups", "unsynced-loss"),
     }
 )
 RAFT_ONLY = frozenset({"flood", "membership"})
@@ -152,6 +159,9 @@ RAFT_ONLY = frozenset({"flood", "membership"})
 
 TABLE_MAKERS = ("catalog",)
 """Workloads that make tables while they run."""
+
+RELOCATION_S = 8.0
+"""How long masters may take to say where a table's replicas are to stand."""
 
 LEAST_MASTERS = 3
 
@@ -169,30 +179,26 @@ FLOOD_WAIT_S = 0.25
 READINESS_CALL_TIMEOUT_S = 2.0
 
 
-SHORT_LOG = 250
-"""Writes that come together make one entry, so that a log grows by some tens of entries a second, however many come."""
+def steps_down_ms(knobs: Knobs) -> int:
+    """How long a leader that hears nobody takes itself for one."""
+    return knobs.check_quorum_ms or 4 * knobs.election_timeout_ms
 
 
-def outlives_its_lease(knobs: Knobs) -> bool:
-    """Whether a leader without a quorum stays one until well after another may serve in its place."""
-    steps_down_ms = knobs.check_quorum_ms or 4 * knobs.election_timeout_ms
-    waits_ms = (knobs.tablet_lease_ms or knobs.election_timeout_ms) + knobs.max_clock_offset_ms
-    return steps_down_ms > waits_ms + knobs.election_timeout_ms
+def lease_ms(knobs: Knobs) -> int:
+    """How long others wait before they serve in its place."""
+    return (knobs.tablet_lease_ms or knobs.election_timeout_ms) + knobs.max_clock_offset_ms
+
+
+def outlives_s(knobs: Knobs) -> float:
+    """How long a leader without a quorum stays one after another that was elected may serve in its place."""
+    return (steps_down_ms(knobs) - lease_ms(knobs) - knobs.election_timeout_ms) / 1e3
 
 
 def failover_s(knobs: Knobs) -> float:
     """How long a leader that hears nobody may keep others from its place, with an election and another that fails."""
-    steps_down_ms = knobs.check_quorum_ms or 4 * knobs.election_timeout_ms
-    lease_ms = (knobs.tablet_lease_ms or knobs.election_timeout_ms) + knobs.max_clock_offset_ms
-    return (max(steps_down_ms, lease_ms) + 2 * knobs.election_timeout_ms) / 1e3
+    return (max(steps_down_ms(knobs), lease_ms(knobs)) + 2 * knobs.election_timeout_ms) / 1e3
 
 
-def takes_long_tails(knobs: Knobs) -> bool:
-    """Whether a leader that can commit nothing takes in clearly more entries than one message to a follower carries."""
-    return min(knobs.max_requests, knobs.max_queued_proposals) >= 2 * knobs.max_batch_entries
-
-
-QUICK = 16
 REPLACEABLE = 4
 ENTRY_BYTES = 100
 """About what an entry with a small value takes."""
@@ -202,19 +208,6 @@ def under_way(knobs: Knobs) -> int:
     """How many entries may be on their way to one follower: what it gets in a round trip, however many come."""
     batch = min(knobs.max_batch_entries, max(1, knobs.max_batch_bytes // ENTRY_BYTES))
     return batch * knobs.max_inflight
-
-
-SOME_LIMITS, MANY_LIMITS = 0.2, 0.6
-
-
-def makes_short_reads(options: Mapping[str, Any]) -> bool:
-    """Whether reads with limits meet replicas that lack something, and are too short for it.
-
-    Of logged tables the first read of a partition, with a limit or not, makes up for all that a replica missed there.
-    Of others it takes some limits: with one read in ten a coordinator often has none to go on with within the run.
-    """
-    least = MANY_LIMITS if options.get("table") == "logged" else SOME_LIMITS
-    return float(options.get("limits", 0.0)) >= least
 
 
 class ReferenceDatabase(ABC):
@@ -248,15 +241,10 @@ class ReferenceDatabase(ABC):
     @property
     def capabilities(self) -> frozenset[str]:
         """What its processes can take; `zones`, if its nodes are spread over several; `tables-made`, if the workload
-        makes tables while it runs, and `lasting-tablets`, if it does not; `spare-master`, if a master can leave and a
-        group of three is left; `spare-voter`, if tablets leave a tablet server free that can join
-        their group; `outlived-leader`, if a leader that was cut off takes itself for one for longer than its successor
-        waits to serve; `long-tail`, if it takes in meanwhile more than a message carries; `short-log`, if
-        some hundred entries suffice for a snapshot that a follower needs; `quick-learners`, if a new member gets
-        entries clearly faster than clients write, and `replaceable-voters`, if it catches up with them at all, also
-        where its round trip is the longest; `replaceable-masters`, if two are left without one;
-        `logged-tables`, if the workload's table is of that design; `short-reads`, if reads with limits often meet
-        replicas that lack some."""
+        makes tables while it runs, and `lasting-tablets`, if it does not; `reads-anywhere`, if it reads from any
+        replica; `spare-master`, if a master can leave and a group of three is left, `replaceable-masters`, if two are
+        left without one; `replaceable-voters`, if a new member catches up with clients that write, also where its round
+        trip is the longest; `logged-tables`, if the workload's table is of that design."""
         zones = {node.zone for node in self._nodes}
         masters = [node for node in self._nodes if node.role == MASTER_ROLE]
         quorum = self.workload in QUORUM_WORKLOADS
@@ -266,19 +254,31 @@ class ReferenceDatabase(ABC):
         extra = {
             "zones": len(zones) > 1,
             "tables-made": self.workload in TABLE_MAKERS,
+            "reads-anywhere": self.workload in TIMED_WORKLOADS,
             "lasting-tablets": self.workload not in TABLE_MAKERS,
             "spare-master": len(masters) > LEAST_MASTERS,
             "replaceable-masters": len(masters) >= LEAST_MASTERS,
-            "spare-voter": len(self._nodes) - len(masters) > REPLICATION_FACTOR,
-            "outlived-leader": outlives_its_lease(self._knobs),
-            "quick-learners": under_way(self._knobs) >= QUICK,
             "replaceable-voters": under_way(self._knobs) >= REPLACEABLE,
-            "long-tail": takes_long_tails(self._knobs),
             "logged-tables": quorum and self.workload_options.get("table") == "logged",
-            "short-reads": quorum and makes_short_reads(self.workload_options),
-            "short-log": self._knobs.snapshot_entries + self._knobs.retained_entries <= SHORT_LOG,
         }
         return found | {name for name, offered in extra.items() if offered}
+
+    @property
+    def tuning(self) -> Tuning:
+        """How its knobs and its workload are set (`harness.protocols.Tuned`)."""
+        knobs, masters = self._knobs, sum(node.role == MASTER_ROLE for node in self._nodes)
+        return Tuning(
+            spare_servers=len(self._nodes) - masters - REPLICATION_FACTOR,
+            under_way=under_way(knobs),
+            message=knobs.max_batch_entries,
+            taken_in=min(knobs.max_requests, knobs.max_queued_proposals),
+            kept=knobs.snapshot_entries + knobs.retained_entries,
+            outlives_s=outlives_s(knobs),
+            limits=float(self.workload_options.get("limits", 0.0)),
+            logged=self.workload_options.get("table") == "logged",
+            stepping=self.workload in TABLE_MAKERS
+            or (Capability.LOGGED_TABLES in self.capabilities and knobs.poll_period_ms > 0),
+        )
 
     @property
     def failover_s(self) -> float:
@@ -298,6 +298,19 @@ class ReferenceDatabase(ABC):
     def shards(self) -> int:
         """`harness.protocols.Sharded`: hash buckets of a table, each a Raft group."""
         return DEFAULT_BUCKETS
+
+    def facts(self) -> Mapping[str, Any]:
+        """How many nodes of each role, in which zones (`harness.protocols.Database`)."""
+        roles = [node.role for node in self._nodes]
+        counts = {"masters": roles.count(MASTER_ROLE), "tservers": len(roles) - roles.count(MASTER_ROLE)}
+        return {**counts, "zones": len({node.zone for node in self._nodes})}
+
+    async def first_start(self) -> None:
+        await start_all(self.start, self._nodes)
+
+    @abstractmethod
+    async def start(self, node: str) -> None:
+        """Start a node's process (`harness.protocols.Database`)."""
 
     @abstractmethod
     def _status_client(self) -> ClusterClient:
@@ -335,7 +348,15 @@ class ReferenceDatabase(ABC):
         """A client of the workload's, on the machine whose ports these are."""
         if self._partitions is not None:
             return QuorumOpClient(ports, masters, timeout_s, self.address, self._partitions, self._timestamps)
-        return ClusterOpClient(ports, masters, timeout_s, self.address)
+        place = self.client_place(ports.node_id) if self.workload in TIMED_WORKLOADS else None
+        return ClusterOpClient(ports, masters, timeout_s, self.address, place=place)
+
+    def client_place(self, machine: str) -> ClientPlace:
+        """Where a client's machine stands: in a zone by its number, in turn, as nodes do."""
+        zones = list(dict.fromkeys(node.zone for node in self._nodes))
+        number = machine[len(machine.rstrip("0123456789")) :]
+        region = zones[(int(number) - 1) % len(zones)] if number else zones[0]
+        return ClientPlace(region, self._knobs.max_clock_offset_ms * 1_000_000, self.workload in ROWS_WORKLOADS)
 
     @abstractmethod
     def admin_clock(self) -> Clock:
@@ -414,7 +435,21 @@ class ReferenceDatabase(ABC):
 
     @property
     def failpoints(self) -> tuple[Failpoint, ...]:
-        return tuple(FAILPOINTS.values())
+        return tuple(point for point in FAILPOINTS.values() if point.name != ASIDE)
+
+    @property
+    def side_point(self) -> str:
+        """Where messages of the side transport are about to leave."""
+        return ASIDE
+
+    @property
+    def side_kind(self) -> str:
+        """What these messages are called."""
+        return SIDE
+
+    @property
+    def protocols(self) -> Mapping[str, tuple[str, ...]]:
+        return PROTOCOLS
 
     async def arm(
         self, node: str, point: str, action: Action, group: str = "", times: int = 1, seconds: float = 0.0
@@ -518,7 +553,7 @@ class ReferenceDatabase(ABC):
             tablet = next((each for each in found.tablets if each.tablet_id == group), None)
             if tablet is None:
                 return False
-            rows = self.workload == ROWS_WORKLOAD
+            rows = self.workload in ROWS_WORKLOADS
             changes = row_erasures(found.table_id, tablet, writes) if rows else register_writes(tablet, writes)
             await self._flooder.flood(REGISTER_TABLE, tablet, self.address(node), changes, FLOOD_WAIT_S)
         except (DefiniteError, IndefiniteError):
@@ -553,6 +588,31 @@ class ReferenceDatabase(ABC):
         client = self.admin_client(min(READINESS_CALL_TIMEOUT_S, timeout_s))
         await await_ready(client, self._nodes, self.statuses, self.admin_clock(), timeout_s, nears)
 
+    async def relocate(self, turn: int) -> None:
+        """Have the table's voters stand some zones further on than at first (`harness.protocols.Relocatable`)."""
+        try:
+            await self.admin_client(RELOCATION_S).catalog.place_table(self._placed(turn), REGISTER_TABLE)
+        except (DefiniteError, IndefiniteError) as error:
+            raise HarnessError(f"the table is not placed otherwise: {error}") from error
+
+    async def wants_turn(self) -> int | None:
+        """How far on they are to stand by the catalog."""
+        try:
+            wanted = (await self.admin_client(READINESS_CALL_TIMEOUT_S).catalog.table_schema(REGISTER_TABLE)).replicas
+        except (DefiniteError, IndefiniteError):
+            return None
+        zones = len({node.zone for node in self._nodes})
+        return next((turn for turn in range(zones) if self._placed(turn) == wanted), None)
+
+    async def astray(self) -> tuple[str, ...]:
+        """Which tablets do not stand where their table wants them."""
+        problems = (await self.look(READINESS_CALL_TIMEOUT_S)).problems
+        return tuple(f"{each.subject} {each.message}" for each in problems if each.section == "tablets")
+
+    def _placed(self, turn: int) -> Regional:
+        servers = [node.zone for node in self._nodes if node.role == TSERVER_ROLE]
+        return everywhere(servers, self.workload_options.get("home", ""), turn)
+
     async def look(self, timeout_s: float) -> ClusterReport:
         """What `assay cluster check` says of it, once it is healthy or time is over."""
         client = self.admin_client(READINESS_CALL_TIMEOUT_S)
@@ -571,5 +631,5 @@ class ReferenceDatabase(ABC):
             self._partitions = dict(options)
             await create_partitions(client, options)
         else:
-            await create_registers(client, workload, options)
+            await create_registers(client, workload, options, self.admin_clock())
         await self.await_ready(self.setup_timeout_s)

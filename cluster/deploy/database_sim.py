@@ -19,16 +19,20 @@ from cluster.deploy.layout import (
     foreign_server,
     port_of,
 )
+from cluster.deploy.message_kinds import MESSAGE_KINDS, kinds_in
 from cluster.invariants.watch import Watch
 from cluster.knobs import Knobs
 from cluster.node import run_node
 from cluster.nodelog import ClockFormatter, node_logger
 from cluster.wire.identity import IDENTITY_FILE, identity_file, named_cluster
 from cluster.wire.messages import ChangeReplicas, Replica
+from harness.capabilities import Capability
 from harness.errors import HarnessError
+from harness.levels import data_centre_of
 from harness.ports.api import Clock, Ports
 from harness.ports.machines import ProcessState
 from harness.ports.sim.disk import SimDisk
+from harness.ports.sim.network import MessageHold
 from harness.ports.sim.node import SimNode
 from harness.ports.sim.world import World
 from harness.ports.sim.worlds import CLIENT_MACHINES
@@ -61,13 +65,18 @@ class SimDatabase(ReferenceDatabase):
         super().__init__(layout.nodes(), knobs)
         self._world, self._through = world, through
         self._watch = Watch(
-            lambda: (world.loop.now_ns, world.loop.steps), damaged=lambda node: world.node(node).disk.damaged
+            lambda: (world.loop.now_ns, world.loop.steps),
+            damaged=lambda node: world.node(node).disk.damaged,
+            data_centres={node.name: data_centre_of(node.zone) for node in self._nodes},
+            well=self._well,
+            knobs=self._knobs,
         )
         self._masters = tuple(Replica(node.name, _address(node)) for node in self._nodes if node.role == MASTER_ROLE)
         self._configs = {node.name: self._config(node, tuple(flaws), self._knobs) for node in self._nodes}
         self._logs = {node.name: _NodeLog(world, node.name) for node in self._nodes}
         self._reported: list[BaseException] = []
         self._set_aside: dict[str, SimDisk] = {}
+        self._holds: list[MessageHold] = []
         self._admin = world.harness_ports(ADMIN)
         self._asker = ClusterClient(self._admin, self._addresses(), STATUS_TIMEOUT_S)
 
@@ -131,6 +140,24 @@ class SimDatabase(ReferenceDatabase):
     async def acted(self, node: str) -> Mapping[str, int]:
         return dict(self._world.node(node).body.acted)
 
+    # ---- messages held back ----
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        return super().capabilities | {Capability.HELD_MESSAGE}
+
+    async def hold_message(self, source: str, target: str, kind: str) -> int:
+        if kind not in MESSAGE_KINDS:
+            raise ValueError(f"there are no messages of the kind {kind!r}")
+        self._holds.append(self._world.network.hold(source, target, lambda message: kind in kinds_in(message)))
+        return len(self._holds) - 1
+
+    async def held_bytes(self, hold: int) -> int:
+        return self._holds[hold].size
+
+    async def release_message(self, hold: int) -> None:
+        self._world.network.release(self._holds[hold])
+
     # ---- disks ----
 
     async def fill_disk(self, node: str) -> None:
@@ -164,6 +191,11 @@ class SimDatabase(ReferenceDatabase):
         if machine.state is not ProcessState.DEAD:
             raise HarnessError(f"{node} runs: its files are not touched")
         return machine
+
+    def _well(self) -> bool:
+        """Whether nobody does anything to nodes, disks, clocks and links now."""
+        machines = [self._world.node(node.name) for node in self._nodes]
+        return not (self._set_aside or self._world.network.disturbed or any(machine.disturbed for machine in machines))
 
     # ---- what it says of itself ----
 
@@ -212,7 +244,8 @@ class SimDatabase(ReferenceDatabase):
             log.detach()
 
     async def _run(self, ports: Ports) -> None:
-        observer = self._watch.observer(ports.node_id, ports.incarnation, self._world.node(ports.node_id).clock)
+        machine = self._world.node(ports.node_id)
+        observer = self._watch.observer(ports.node_id, ports.incarnation, machine.clock, machine.disk)
         try:
             await run_node(self._through(ports), self._configs[ports.node_id], observer)
         except Exception as error:

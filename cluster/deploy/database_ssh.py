@@ -9,7 +9,6 @@ import tempfile
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from cluster.client.client import ClusterClient
 from cluster.config import NodeConfig, dump_config
@@ -44,32 +43,20 @@ from cluster.knobs import Knobs
 from cluster.wire.identity import identity_file
 from cluster.wire.messages import WIRE_VERSION, ChangeReplicas, Replica
 from harness.env import daemon
-from harness.env.ssh import PREPARED_AT_ONCE, SshFleet
+from harness.env.ssh import PREPARED_AT_ONCE
 from harness.errors import HarnessError
 from harness.history.ops import Op
 from harness.ports.api import Clock, Hello, Ports
 from harness.ports.machines import ProcessState
 from harness.ports.real.network import RealNetwork
 from harness.ports.real.ports import real_ports
-from harness.protocols import Client, Damage, InvariantsRecord, Node, NodeStatus
+from harness.protocols import Client, Damage, Environment, InvariantsRecord, Node, NodeStatus
 from harness.verdict.leaderships import Leaderships
 
 STATUS_TIMEOUT_S = 1.0
 STRANGER = "stranger"
 QUIET_LOOKS = 3
 QUIET_LOOK_S = 0.2
-
-
-class Machines(Protocol):
-    """What the database needs of its environment: SSH to the machines, their addresses on the data network, and what
-    becomes of programs there."""
-
-    @property
-    def fleet(self) -> SshFleet: ...
-
-    def data_address(self, node: str) -> str: ...
-
-    async def process_state(self, node: str, program: daemon.Daemon) -> ProcessState: ...
 
 
 class SshDatabase(ReferenceDatabase):
@@ -84,7 +71,7 @@ class SshDatabase(ReferenceDatabase):
 
     def __init__(
         self,
-        machines: Machines,
+        machines: Environment,
         layout: Layout = USUAL,
         flaws: Sequence[str] = (),
         knobs: Knobs | None = None,
@@ -225,9 +212,7 @@ class SshDatabase(ReferenceDatabase):
         logs: dict[str, bytes] = {}
 
         async def collect(node: Node) -> None:
-            result = await self._machines.fleet.on(node.name, lambda host: host.run(f"cat {LOG_PATH}"))
-            if result.status == 0:
-                logs[f"{node.name}/node.log"] = result.stdout
+            logs[f"{node.name}/node.log"] = (await self._command(node.name, f"cat {LOG_PATH}")).encode()
 
         await self._on_each_node(collect, tolerant=True)
         return dict(sorted(logs.items()))

@@ -37,6 +37,10 @@ MILD_AND_HARSH: dict[str, tuple[Choices, Choices]] = {
     "clock_probe_ms": ((1_000,), (200, 1_000)),
     "version_retention_ms": ((60_000,), (1_000, 60_000)),
     "closed_lag_ms": ((3_000,), (0, 200, 3_000)),
+    "side_transport_ms": ((200,), (50, 200, 1_000)),
+    "exact_tracker": ((0, 1), (0, 1)),
+    "push_after_ms": ((100,), (10, 100, 500)),
+    "hold_ms": ((10_000,), (1_000, 10_000)),
     "session_silence_ms": ((60_000,), (2_000, 60_000)),
     "max_sessions": ((10_000,), (16, 10_000)),
     "session_answers": ((1_000,), (1, 10, 1_000)),
@@ -55,6 +59,14 @@ MILD_AND_HARSH: dict[str, tuple[Choices, Choices]] = {
     "reconcile_margin_ms": ((1_000,), (0, 1_000)),
     "memtable_bytes": ((20_000, 4 << 20), (2_000, 20_000, 4 << 20)),
     "repair_tree_depth": ((10,), (0, 3, 10)),
+    "block_bytes": ((16 << 10,), (500, 16 << 10)),
+    "listed_ids": ((4_096,), (30, 4_096)),
+    "sent_mutations": ((512,), (10, 512)),
+    "sent_bytes": ((1 << 20,), (2_000, 1 << 20)),
+    "read_spans": ((10_000,), (2, 50, 10_000)),
+    "deletion_grace_ms": ((864_000_000,), (3_000, 864_000_000)),
+    "replica_dead_ms": ((60_000,), (8_000, 60_000)),
+    "tablet_creation_ms": ((15_000,), (4_000, 15_000)),
 }
 """What mild and harsh worlds draw for a knob, each value equally likely."""
 
@@ -73,15 +85,16 @@ WAN_FACTORS = {
     "tablet_lease_ms": 2,
     "support_ms": 2,
     "max_clock_offset_ms": 3,
+    "replica_dead_ms": 2,
+    "tablet_creation_ms": 2,
 }
 """How many times as long periods are where a round trip takes a quarter of a second."""
 
 NOT_DRAWN = (
-    *("max_clock_drift", "request_timeout_ms", "replica_dead_ms", "deletion_grace_ms"),
-    "tablet_creation_ms",
+    "max_clock_drift",
+    "request_timeout_ms",
 )
-"""Knobs that worlds leave alone: what is promised of clocks, what only clients wait for, how long a fault lasts before
-replicas move, and how long a replica may lack a deletion."""
+"""Knobs that worlds leave alone: what is promised of clocks, and what only clients wait for."""
 
 _LARGEST = 1_000_000_000
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cluster.wire.identity import IDENTITY_FILE
-from harness.env.daemon import Daemon
+from harness.ports.machines import Daemon
 from harness.ports.real.ports import LOG_VARIABLE
 from harness.protocols import Damage
 
@@ -27,8 +27,8 @@ LOG_PATH = "/var/log/assay/node.log"
 FAILPOINT_LOG_PATH = "/var/log/assay/failpoints"
 
 NODE_DAEMON = Daemon(
+    name="node",
     argv=("python3", "-m", "cluster.node", CONFIG_PATH),
-    marker=CONFIG_PATH,
     pid_file="/run/assay/node.pid",
     log_file=LOG_PATH,
     directory=CODE_DIRECTORY,
@@ -44,8 +44,8 @@ FOREIGN_DIRECTORY = "/var/lib/assay/foreign"
 
 FOREIGN_DAEMON = replace(
     NODE_DAEMON,
+    name="foreign",
     argv=("python3", "-m", "cluster.node", FOREIGN_CONFIG_PATH),
-    marker=FOREIGN_CONFIG_PATH,
     pid_file="/run/assay/foreign.pid",
     log_file="/var/log/assay/foreign.log",
 )

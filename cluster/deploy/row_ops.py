@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from cluster.client.client import ClusterClient
+from cluster.client.reading import ReadResult
 from cluster.client.rows import Row, TypedTable
+from cluster.deploy.timed_reads import ClientPlace, served_as, wish_of
 from cluster.store.cells import Value
 from cluster.store.schema import (
     AddColumn,
@@ -32,7 +34,7 @@ from cluster.store.schema import (
 )
 from harness.errors import DefiniteError, HarnessError, IndefiniteError
 from harness.history.ops import Mop, Op
-from harness.ports.api import Clock
+from harness.ports.api import Clock, node_of
 
 BASE: Final = "value"
 """The column that nobody alters."""
@@ -93,10 +95,18 @@ def key_of(number: int, buckets: int) -> dict[str, Value]:
     return {"row": number, "salt": salt}
 
 
+def of_base_column(op: Op) -> Op:
+    """The operation on the column that nobody alters, whose id its micro-operations have in the history."""
+    return replace(op, mops=tuple(replace(mop, column=-1) for mop in op.mops))
+
+
 class RowOps:
     """One client's reads, writes, scans and erasures of the table's rows; raises DefiniteError and IndefiniteError."""
 
-    def __init__(self, client: ClusterClient, table: str, buckets: int, clock: Clock) -> None:
+    def __init__(
+        self, client: ClusterClient, table: str, buckets: int, clock: Clock, place: ClientPlace | None = None
+    ) -> None:
+        self._place = place
         self._client, self._name, self._buckets, self._clock = client, table, buckets, clock
         self._table: TypedTable | None = None
         self._look_again_ns = 0
@@ -107,10 +117,10 @@ class RowOps:
         mop, key = op.mops[0], self._key(op.mops[0].partition)
 
         async def attempt(table: TypedTable, name: str) -> Op:
-            row = await table.get(key, (name,))
+            read = await table.get(key, (name,), **wish_of(op))
             column = table.columns[name]
-            value = None if row is None else _in_history(column, row[name])
-            return op.complete("ok", mops=(replace(mop, value=value, column=column.id),))
+            value = None if read.value is None else _in_history(column, read.value[name])
+            return op.complete("ok", mops=(replace(mop, value=value, column=column.id),), **self._told(op, read))
 
         return await self._on_wished(mop, attempt)
 
@@ -120,7 +130,10 @@ class RowOps:
 
         async def attempt(table: TypedTable, name: str) -> Op:
             done = await table.upsert({**key, name: mop.value})
-            return op.complete("ok", mops=(replace(mop, column=table.columns[name].id),), served_ts=done.timestamp)
+            changed = replace(mop, column=table.columns[name].id)
+            node = None if self._place is None else node_of(done.node)
+            times = {"requested_ts": done.requested, "served_ts": done.reply.timestamp}
+            return op.complete("ok", mops=(changed,), node=node, **times)
 
         return await self._on_wished(mop, attempt)
 
@@ -129,17 +142,25 @@ class RowOps:
 
         async def attempt(table: TypedTable, name: str) -> Op:
             keys = tuple(column.name for column in key_columns(COLUMNS))
-            rows = await table.scan(columns=(*keys, name), page=PAGE)
+            read = await table.scan(columns=(*keys, name), page=PAGE, **wish_of(op))
             column = table.columns[name]
-            found = self._found(rows, column)
+            found = self._found(read.value, column)
             asked = {mop.partition: mop for mop in op.mops}
             strange = [each for each, value in found.items() if each not in asked and value == WRONG_ROW]
             mops = (replace(asked.get(each, op.mops[0]), partition=each) for each in (*asked, *strange))
-            return op.complete(
-                "ok", mops=tuple(replace(mop, value=found.get(mop.partition), column=column.id) for mop in mops)
-            )
+            shown = tuple(replace(mop, value=found.get(mop.partition), column=column.id) for mop in mops)
+            return op.complete("ok", mops=shown, **self._told(op, read))
 
         return await self._on_wished(op.mops[0], attempt)
+
+    def _told(self, op: Op, read: ReadResult[Any]) -> dict[str, Any]:
+        """How a read was served, where that is to be told: a strong scan has a time for each of its pages."""
+        strong_scan = op.f == "scan" and op.mode is None
+        return (
+            {}
+            if self._place is None or strong_scan
+            else served_as(op, self._place, read.served, read.timestamp, read.node)
+        )
 
     def _found(self, rows: Sequence[Row], column: Column) -> dict[int, int | None]:
         """What a scan told of each row: its cell, or WRONG_ROW. Keys come once, in order, and only those of rows."""
@@ -164,7 +185,8 @@ class RowOps:
             if error.kind != "row-absent":
                 raise
             return op.complete("ok", mops=(replace(mop, value=0),))
-        return op.complete("ok", mops=(replace(mop, value=1),), served_ts=done.timestamp)
+        times = {"requested_ts": done.requested, "served_ts": done.reply.timestamp}
+        return op.complete("ok", mops=(replace(mop, value=1),), **times)
 
     async def _opened(self) -> TypedTable:
         if self._table is None:

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from cluster.alarm import Alarm
 from cluster.groups.applying import AppliedFor, Applier
-from cluster.groups.observer import tell_votes
 from cluster.groups.snapshot_traffic import SnapshotTraffic
 from cluster.groups.spec import (
     DISK_FULL,
@@ -143,7 +142,7 @@ class Group:
             found = log.found(*bootstrap(founders))
         raft = recovered_raft(spec, found, ports, transport.liveness)
         meta = found.snapshot.meta if found.snapshot is not None else None
-        spec.observer.opened(spec.group_id, spec.node_id, meta, found.entries)
+        spec.observer.opened(spec.group_id, spec.node_id, meta, found.entries, found.hard_state)
         group = cls(ports, spec, machine, transport, log, raft, Listeners(on_leadership, on_failure))
         await group._start(found.snapshot)
         return group
@@ -173,6 +172,17 @@ class Group:
     def committed_configuration(self) -> Configuration:
         """The last configuration that this replica knows to be committed."""
         return self._raft.committed_configuration
+
+    @property
+    def settled(self) -> bool:
+        """Whether this replica leads and nothing that was proposed is unapplied, here or in its log."""
+        last, raft = self._applier.applied_index, self._raft
+        return self.is_leader and not self._applier.installing and last == raft.commit_index == raft.last_index
+
+    @property
+    def asleep(self) -> bool:
+        """Whether this replica leads a group that is silent: all members have agreed (G6)."""
+        return self.is_leader and self._raft.sleeps
 
     @property
     def installing(self) -> bool:
@@ -362,6 +372,7 @@ class Group:
             self._configured(ready.configuration)
         if ready.quiescence is not None:
             self._transport.quiesced(self._spec.group_id, ready.quiescence, self._awake)
+            self._spec.on_silence()
         if ready.send_now:
             self._send(ready.send_now)
         if ready.apply:
@@ -422,7 +433,7 @@ class Group:
         armed = self._failpoints.armed
         if armed:
             self._pass_point("before_send")
-        tell_votes(self._observer, self._spec.group_id, messages)
+        self._observer.leaving(self._spec.group_id, messages)
         self._transport.send(self._spec.group_id, messages)
         if armed:
             self._pass_point("after_send")
@@ -497,6 +508,8 @@ class Group:
             self._queue.refuse(self._not_leader())
         self._traffic.poll(now_ns)
         self._step(Tick())
+        if self.is_leader:
+            self._spec.on_tick()
 
     # ---- stopping ----
 

@@ -8,14 +8,15 @@ from typing import Protocol
 from cluster.raft.types import (
     Configuration,
     Entry,
+    HardState,
     Message,
     NodeId,
     Persist,
-    RequestVote,
-    RequestVoteReply,
     Role,
     SnapshotMeta,
 )
+
+NO_STATE = HardState()
 
 
 class Digested(Protocol):
@@ -34,9 +35,6 @@ class RaftView(Protocol):
 
     @property
     def term(self) -> int: ...
-
-    @property
-    def commit_index(self) -> int: ...
 
     @property
     def configuration(self) -> Configuration:
@@ -63,11 +61,18 @@ class GroupObserver:
 
     __slots__ = ()
 
-    def opened(self, group: str, server: NodeId, snapshot: SnapshotMeta | None, entries: Sequence[Entry]) -> None:
+    def opened(
+        self,
+        group: str,
+        server: NodeId,
+        snapshot: SnapshotMeta | None,
+        entries: Sequence[Entry],
+        state: HardState = NO_STATE,
+    ) -> None:
         """A replica begins, as this member of the group, with what its disk holds; before anything else of it."""
 
-    def voted(self, group: str, term: int, candidate: NodeId) -> None:
-        """A vote leaves this node; a candidate's own vote counts as leaving with its first request for others'."""
+    def leaving(self, group: str, messages: Sequence[Message]) -> None:
+        """These messages leave this node now."""
 
     def became_leader(self, group: str, raft: RaftView) -> None:
         """This replica leads its term from now on; its log ends with the entry that begins the term."""
@@ -89,12 +94,3 @@ class GroupObserver:
 
     def served_by_lease(self, group: str, raft: RaftView, now_ns: int) -> None:
         """A read is allowed by the lease alone, at this time of the node's monotonic clock."""
-
-
-def tell_votes(observer: GroupObserver, group: str, messages: Sequence[Message]) -> None:
-    """Tell of the votes among messages that leave now."""
-    for message in messages:
-        if type(message) is RequestVoteReply and message.granted:
-            observer.voted(group, message.term, message.target)
-        elif type(message) is RequestVote:
-            observer.voted(group, message.term, message.source)

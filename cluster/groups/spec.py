@@ -130,7 +130,8 @@ class GroupSpec:
     `node_id` is the server's id in the group. `founders` are the first voters, given to each of them alone: where
     nothing is stored they are what the log begins with. Whoever has none waits to be told by a leader (G1). `kind`
     prefixes the names of its failpoints (`tablet.before_fsync`, …). `observer` is told what happens (G10),
-    `on_configured` that another configuration is committed.
+    `on_configured` that another configuration is committed, `on_silence` that a silence begins or ends; `on_tick` is
+    called now and then while a leader is awake.
     """
 
     group_id: str
@@ -141,6 +142,8 @@ class GroupSpec:
     kind: str = "tablet"
     observer: GroupObserver = field(default_factory=GroupObserver)
     on_configured: Callable[[], None] = nothing_to_do
+    on_tick: Callable[[], None] = nothing_to_do
+    on_silence: Callable[[], None] = nothing_to_do
 
 
 def raft_config(spec: GroupSpec) -> RaftConfig:

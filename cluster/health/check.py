@@ -5,6 +5,7 @@ Beside them a look at a cluster, until it is healthy or time is over, and the re
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
 import msgspec
@@ -12,7 +13,9 @@ import msgspec
 from cluster.client.client import ClusterClient
 from cluster.health.facts import CatalogFacts, ClusterFacts, collect
 from cluster.master.records import TableState, TabletState
-from cluster.wire.messages import CATALOG_GROUP, TableInfo, TabletLocation
+from cluster.master.regional import learners_wanted
+from cluster.wire.messages import CATALOG_GROUP, Regional, Replicas, TableInfo, TabletLocation, voters_wanted
+from cluster.wire.nouns import describe_replicas
 from harness.ports.api import Clock, node_of
 from harness.protocols import GroupStatus, Node, NodeStatus
 from harness.run.allowances import RepairProgress
@@ -82,7 +85,10 @@ def _problems(facts: ClusterFacts) -> Iterator[Problem]:
         yield from _table(table, tablets)
         for tablet in tablets:
             replicas = held.get(tablet.tablet_id, {})
-            yield from _tablet(table, tablet, replicas, facts.catalog.factors[table.table_id])
+            wanted = facts.catalog.wanted[table.table_id]
+            yield from _tablet(table, tablet, replicas, wanted)
+            if isinstance(wanted, Regional) and table.design == "raft":
+                yield from _placed(_subject(table, tablet), replicas, wanted, facts)
             yield from _schema(table, tablet, replicas, facts)
     yield from _strays(facts.catalog, held)
 
@@ -170,10 +176,10 @@ def _table(table: TableInfo, tablets: Sequence[TabletLocation]) -> Iterator[Prob
 
 
 def _tablet(
-    table: TableInfo, tablet: TabletLocation, held: Mapping[str, GroupStatus], factor: int
+    table: TableInfo, tablet: TabletLocation, held: Mapping[str, GroupStatus], wanted: Replicas
 ) -> Iterator[Problem]:
     """A tablet runs, is led, and its replicas are where the catalog and its own configuration say."""
-    subject = _subject(table, tablet)
+    subject, factor = _subject(table, tablet), voters_wanted(wanted) + learners_wanted(wanted)
     if tablet.state != TabletState.RUNNING:
         yield Problem("tablets", subject, f"is {tablet.state}")
         return
@@ -185,7 +191,7 @@ def _tablet(
     if count != factor:
         yield Problem("tablets", subject, f"has {count} replicas by the catalog, and should have {factor}")
     if table.design == "raft":
-        yield from _led(subject, by_catalog, held, factor)
+        yield from _led(subject, by_catalog, held, wanted)
 
 
 def _subject(table: TableInfo, tablet: TabletLocation) -> str:
@@ -206,22 +212,45 @@ def _schema(
             yield Problem("tablets", _subject(table, tablet), f"{difference} on {name}; the table has {table.version}")
 
 
-def _led(subject: str, by_catalog: set[str], held: Mapping[str, GroupStatus], factor: int) -> Iterator[Problem]:
-    leading = [status for status in held.values() if status.role == "leader" and status.lease_valid]
-    if not leading:
+def _led(subject: str, by_catalog: set[str], held: Mapping[str, GroupStatus], wanted: Replicas) -> Iterator[Problem]:
+    newest = _newest_leader(held)
+    if newest is None:
         yield Problem("tablets", subject, "has no leader with a lease")
         return
-    newest = max(leading, key=lambda status: status.term)
     voters = {node_of(voter) for voter in newest.voters}
-    if voters != by_catalog:
-        names = ", ".join(sorted(voters)), ", ".join(sorted(by_catalog))
+    serving = voters.union(map(node_of, newest.learners)) if isinstance(wanted, Regional) else voters
+    if serving != by_catalog:
+        names = ", ".join(sorted(serving)), ", ".join(sorted(by_catalog))
         yield Problem("tablets", subject, "has the voters {}; the catalog has {}".format(*names))
-    if newest.learners and len(newest.voters) >= factor:
+    if newest.learners and len(newest.voters) >= voters_wanted(wanted) and not isinstance(wanted, Regional):
         yield Problem("tablets", subject, f"has the learners {', '.join(newest.learners)} beside enough voters")
     members = voters | {node_of(learner) for learner in newest.learners}
     for name in sorted(set(held) - members):
         if not _awaits(held[name]):
             yield Problem("replicas", subject, f"has a replica on {name}, which is not in its configuration")
+
+
+def _newest_leader(held: Mapping[str, GroupStatus]) -> GroupStatus | None:
+    leading = [status for status in held.values() if status.role == "leader" and status.lease_valid]
+    return max(leading, key=lambda status: status.term, default=None)
+
+
+def _placed(subject: str, held: Mapping[str, GroupStatus], wanted: Regional, facts: ClusterFacts) -> Iterator[Problem]:
+    """Replicas of a REGIONAL table stand in the zones that it names, and the lease is at home (R6)."""
+    newest, zones = _newest_leader(held), {node.name: node.zone for node in facts.nodes}
+    if newest is None:
+        return
+    for what, members, counts in (
+        ("voters", newest.voters, wanted.voters),
+        ("learners", newest.learners, wanted.learners),
+    ):
+        there = Counter(zones.get(node_of(member), "nowhere") for member in members)
+        if there != counts:
+            shown = ", ".join(f"{zone}:{count}" for zone, count in sorted(there.items())) or "nowhere"
+            yield Problem("tablets", subject, f"has {what} in {shown}; the table wants {describe_replicas(wanted)}")
+    leader = next(name for name, status in held.items() if status is newest)
+    if wanted.home and zones.get(leader) != wanted.home:
+        yield Problem("tablets", subject, f"is led by {leader} in {zones.get(leader)}, and at home in {wanted.home}")
 
 
 def _awaits(status: GroupStatus) -> bool:
@@ -274,7 +303,7 @@ def _table_row(catalog: CatalogFacts, table: TableInfo) -> HealthRow:
             "state": table.state,
             "schema version": str(table.version),
             "tablets": f"{running} of {len(tablets)} run",
-            "replicas": str(catalog.factors[table.table_id]),
+            "replicas": describe_replicas(catalog.wanted[table.table_id]),
         },
     )
 

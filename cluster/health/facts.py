@@ -15,6 +15,7 @@ from cluster.client.client import ClusterClient
 from cluster.wire.messages import (
     CATALOG_GROUP,
     MastersReply,
+    Replicas,
     TableInfo,
     TabletLocation,
     TabletServersReply,
@@ -33,7 +34,7 @@ SCHEMA_VERSIONS = "schema_versions"
 
 @dataclass(frozen=True, slots=True)
 class CatalogFacts:
-    """The catalog: masters, tablet servers, tables with their replication factors and tablets, by table id.
+    """The catalog: masters, tablet servers, tables with the replicas that they want and tablets, by table id.
 
     `hosted` says of tablets that servers hold and no table has what the catalog knows of them: their state, or None.
     `heard` has for each member of the masters' group the tablet servers that are live by what itself has heard; None
@@ -43,7 +44,7 @@ class CatalogFacts:
     masters: MastersReply
     servers: TabletServersReply
     tables: tuple[TableInfo, ...] = ()
-    factors: Mapping[str, int] = field(default_factory=dict)
+    wanted: Mapping[str, Replicas] = field(default_factory=dict)
     tablets: Mapping[str, tuple[TabletLocation, ...]] = field(default_factory=dict)
     hosted: Mapping[str, str | None] = field(default_factory=dict)
     heard: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
@@ -95,10 +96,10 @@ async def collect(
 async def _catalog(client: ClusterClient, held: Sequence[str]) -> CatalogFacts:
     catalog = client.catalog
     masters, servers, tables = await catalog.masters(), await catalog.tablet_servers(), await catalog.list_tables()
-    factors: dict[str, int] = {}
+    wanted: dict[str, Replicas] = {}
     tablets: dict[str, tuple[TabletLocation, ...]] = {}
     for table in tables:
-        factors[table.table_id] = (await catalog.table_schema(table.name)).replication_factor
+        wanted[table.table_id] = (await catalog.table_schema(table.name)).replicas
         tablets[table.table_id] = (await catalog.table_locations(table.name)).tablets
     known = {tablet.tablet_id for each in tablets.values() for tablet in each}
     strays = [tablet_id for tablet_id in held if tablet_id not in known]
@@ -109,7 +110,7 @@ async def _catalog(client: ClusterClient, held: Sequence[str]) -> CatalogFacts:
     heard = {
         node_of(master.node_id): await insist(partial(_heard, client, master.address)) for master in masters.voters
     }
-    return CatalogFacts(masters, servers, tables, factors, tablets, hosted, heard)
+    return CatalogFacts(masters, servers, tables, wanted, tablets, hosted, heard)
 
 
 async def _heard(client: ClusterClient, address: str) -> tuple[str, ...] | None:

@@ -13,8 +13,10 @@ from collections.abc import Mapping
 from cluster.invariants.findings import BreachLog
 from cluster.master.catalog import Catalog
 from cluster.master.records import TableRecord, TabletRecord
+from cluster.master.regional import learners_wanted
 from cluster.raft.types import ChangeKind, Configuration
-from cluster.wire.messages import AlterTablet, CreateTablet, DeleteTablet
+from cluster.wire.messages import AlterTablet, CreateTablet, DeleteTablet, Regional
+from harness.ports.api import node_of
 
 CALLS_COMMITTED = "calls-are-committed"
 ONE_NAME = "one-table-a-name"
@@ -58,6 +60,11 @@ class CatalogInvariants:
             message = f"{server} deletes its replica for good, and the catalog {known}"
             self._findings.tell(DELETIONS_COMMITTED, message, (life,), tablet_id)
 
+    def holders(self, tablet_id: str) -> tuple[str, ...]:
+        """The nodes that the latest committed record gives a tablet; none where there is no such record."""
+        tablet = self._tablets.get(tablet_id)
+        return () if tablet is None or tablet.config is None else tuple(map(node_of, tablet.config.node_ids))
+
     def operated(self, tablet_id: str, change: ChangeKind, index: int) -> None:
         """An operator asks for a change of the configuration at this index, beside the masters."""
         if change is ChangeKind.ADD_LEARNER:
@@ -67,8 +74,8 @@ class CatalogInvariants:
         """Another configuration of a group is committed.
 
         Masters add a replica only where one is lacking, and by compare-and-set (M9): so they never make one too many.
-        Where a server is to be emptied its replicas are replaced first, and there may be one more. Operators may add
-        what they like; that it does not last is a matter of the end state.
+        Where a server is to be emptied its replicas are replaced first, and there may be one more; so it is where those
+        of a REGIONAL table move. Operators may add what they like; that it does not last is a matter of the end state.
         """
         index, size = self._sizes.get(tablet_id, (-1, 0))
         if configuration.index <= index:
@@ -80,7 +87,8 @@ class CatalogInvariants:
         if table is None:
             return
         self._findings.checked[NOT_OVER_REPLICATED] += 1
-        wanted = table.replication_factor + self._ever_left
+        moves = self._ever_left or isinstance(table.replicas, Regional)
+        wanted = table.replication_factor + learners_wanted(table.replicas) + moves
         if len(members) > max(wanted, size) and index not in self._asked.get(tablet_id, ()):
             named = " ".join(member.server_id for member in members)
             message = f"{named} are members by the configuration at {configuration.index}, and {wanted} should be"

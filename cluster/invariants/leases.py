@@ -7,16 +7,19 @@ true time (G3); what is closed stays closed, and is closed within the lease (R4,
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from cluster.groups.observer import RaftView
 from cluster.invariants.findings import BreachLog, Scope
 from cluster.invariants.raft import FIRSTS_KEPT, First
 from cluster.observer import Readings
+from cluster.raft.types import Entry
 from cluster.ranges.lease_record import Lease
+from cluster.ranges.observer import QuietRange
 from cluster.ranges.tablet import WriteBatch
 from cluster.store.cells import Key, Span, is_point
+from cluster.store.hlc import Timestamp
 from cluster.wire.nouns import RequestId
 
 # ---- clocks ----
@@ -80,14 +83,24 @@ class Leases:
         self._scope = scope
         self._checked = scope.checked
         self._holder: tuple[int, RaftView, MachineClock] | None = None
-        self._began: dict[int, int] = {}
+        self._leads: dict[int, int] = {}
+        """By life the term in which it was seen to begin to lead last."""
+        self._newest = 0, 0
+        """The highest of these, and whose life that is."""
+        self._committed_in: dict[int, int] = {}
+        """By life the term of the last entry that it was seen to know to be committed."""
         self._records: First[int, tuple[Lease, int]] = First()
         self._extended: dict[int, tuple[int, int]] = {}
         """By sequence, for the latest: up to where members' promises let the lease last, and the life that told."""
 
     def began(self, life: int, raft: RaftView) -> None:
-        """A replica leads: from then on it knows what is committed once the last entry of its log is (§6.4)."""
-        self._began[life] = raft.last_index
+        """A replica leads: it knows what is committed once an entry of its term is (§6.4)."""
+        self._leads[life] = raft.term
+        self._newest = max(self._newest, (raft.term, life))
+
+    def committed(self, life: int, entries: Sequence[Entry]) -> None:
+        """A replica knows these to be committed."""
+        self._committed_in[life] = entries[-1].term
 
     def served(self, life: int, raft: RaftView, now_ns: int, clock: MachineClock) -> None:
         """Who serves by a lease holds one that is not over, and nobody else does at that moment (§6.4.1)."""
@@ -97,11 +110,14 @@ class Leases:
             ended = f"ended {(now_ns - until_ns) / 1e9:.3f} s ago" if until_ns else "does not hold"
             message = f"a read is served in term {raft.term} by a lease that {ended}"
             self._scope.tell(LEASE_VALID, message, life)
-        if raft.commit_index < self._began.get(life, 0):
-            self._scope.tell(
-                OWN_TERM_READ, f"a read is served before the leader of term {raft.term} has committed", life
-            )
+        led = self._leads.get(life, raft.term)
+        if life in self._leads and self._committed_in.get(life, 0) < led:
+            self._scope.tell(OWN_TERM_READ, f"a read is served before the leader of term {led} has committed", life)
         self._checked[OWN_TERM_READ] += 1
+        newest, leader = self._newest
+        if led < newest and not self._scope.same_node(leader, life):
+            message = f"a read is served by the lease of term {led}, and another leads in term {newest} already"
+            self._scope.tell(LEASES_DISJOINT, message, leader, life)
         holder = self._holder
         if holder is None or holder[0] != life:
             self._holder = (life, raft, clock)
@@ -163,6 +179,8 @@ class Leases:
 
 CLOSED_KEPT = "closed-is-kept"
 CLOSED_IN_LEASE = "closed-within-the-lease"
+SERVED_CLOSED = "served-when-closed"
+NAMED_KEPT = 4_096
 
 
 class Closing:
@@ -179,6 +197,10 @@ class Closing:
         """By life: how far the state of its replica was closed when it was looked at last."""
         self._latest: Lease | None = None
         self._assigned, self._assigner = 0, 0
+        self._named, self._namer = 0, 0
+        """The highest time that was told to be closed by the side transport, and by which life."""
+        self._told: deque[tuple[int, int]] = deque(maxlen=NAMED_KEPT)
+        """What was told so: write index and time, oldest first."""
 
     def opened(self, life: int) -> None:
         """A replica begins, maybe not the first of this life, with an empty state."""
@@ -208,10 +230,12 @@ class Closing:
         """Under the lease of this sequence `closed` binds from now on; `applied` is the record as its holder has it,
         and `lasts` how far promises let it last beyond."""
         self._checked[CLOSED_IN_LEASE] += 1
-        if applied is not None and applied.sequence == sequence and closed >= max(applied.expiration, lasts):
+        latest = self._latest
+        begun = latest.low_water if latest is not None and latest.sequence == sequence else 0
+        ends = 0 if applied is None else max(applied.expiration, lasts)
+        if applied is not None and applied.sequence == sequence and closed >= ends and closed > begun:
             message = f"{closed} is closed under lease {sequence}, which ends at {max(applied.expiration, lasts)}"
             self._scope.tell(CLOSED_IN_LEASE, message, life)
-        latest = self._latest
         if latest is None or sequence > latest.sequence:
             return
         if sequence < latest.sequence:
@@ -222,14 +246,44 @@ class Closing:
             self._scope.tell(CLOSED_KEPT, message, self._assigner, life)
         self._assigned, self._assigner = closed, life
 
+    def named(self, life: int, closed: int, quiet: QuietRange) -> None:
+        """The holder of this lease is about to tell that this is closed at its write index, by the side transport.
+
+        It has applied all that was proposed, so whatever nobody has carried out by now has to lie above.
+        """
+        if closed > self._assigned:
+            ends = None if quiet.end is None else Lease("", quiet.sequence, 0, Timestamp(0), Timestamp(quiet.end))
+            self.assigned(life, quiet.sequence, closed, ends)
+        if closed > self._named:
+            self._named, self._namer = closed, life
+            self._told.append((quiet.write_index, closed))
+
+    def carried_out(self, life: int, batch: WriteBatch) -> None:
+        """A batch is carried out that nobody has carried out before."""
+        if batch.puts and batch.timestamp <= self._named:
+            message = f"a batch writes at {batch.timestamp}, and {self._named} was told to be closed"
+            self._scope.tell(CLOSED_KEPT, message, self._namer, life)
+
+    def served(self, life: int, timestamp: int, write_index: int) -> None:
+        """A replica serves a read by what is closed at what it has applied: by its log, or by what holders told."""
+        self._checked[SERVED_CLOSED] += 1
+        if timestamp <= self._closed.get(life, 0) or (len(self._told) == NAMED_KEPT and timestamp <= self._told[0][1]):
+            return
+        if not any(timestamp <= closed and index <= write_index for index, closed in reversed(self._told)):
+            message = f"a read is served as of {timestamp} at write index {write_index}, where that is not closed"
+            self._scope.tell(SERVED_CLOSED, message, life)
+
     def recorded(self, life: int, lease: Lease) -> None:
-        """A new lease: all that is written under it lies above its low water, so nothing may be closed above that."""
+        """A new lease: all that is written under it lies above its low water, so nothing may be closed above that.
+
+        And it closes no less than any before it.
+        """
         latest = self._latest
         if latest is None or lease.sequence > latest.sequence:
             if latest is not None:
                 self._checked[CLOSED_IN_LEASE] += 1
                 self._compare(latest.sequence, self._assigned, lease, self._assigner)
-            self._latest, self._assigned, self._assigner = lease, 0, life
+            self._latest = lease
 
     def _compare(self, sequence: int, closed: int, later: Lease, life: int) -> None:
         if closed > later.low_water:
@@ -276,11 +330,11 @@ class AnsweredReads:
                 self._spans.append((span, timestamp))
                 self._highest = max(timestamp, self._highest)
 
-    def applied(self, life: int, batch: WriteBatch) -> None:
-        """A replica is about to carry this batch out."""
+    def applied(self, life: int, batch: WriteBatch) -> bool:
+        """A replica is about to carry this batch out; whether it is the first to do so."""
         name = batch.request_id, batch.lease_sequence, batch.timestamp
         if name in self._carried_out:
-            return
+            return False
         self._carried_out[name] = None
         if len(self._carried_out) > BATCHES_KEPT:
             del self._carried_out[next(iter(self._carried_out))]
@@ -290,6 +344,7 @@ class AnsweredReads:
             if batch.timestamp <= read:
                 message = f"a write at {batch.timestamp} comes to {put.key}, which was read as of {read}"
                 self._scope.tell(READS_KEPT, message, life)
+        return True
 
     def _read_at(self, key: Key, timestamp: int) -> int:
         """The highest time of a read of the cell, if it is at or above this one."""

@@ -17,7 +17,22 @@ from zlib import crc32
 from cluster.groups.observer import RaftView
 from cluster.invariants.findings import Scope
 from cluster.raft.log import configuration_of
-from cluster.raft.types import Configuration, Entry, EntryKind, NodeId, Persist, Role, SnapshotMeta
+from cluster.raft.types import (
+    AppendEntries,
+    AppendReply,
+    Configuration,
+    Entry,
+    EntryKind,
+    HardState,
+    Message,
+    NodeId,
+    Persist,
+    RequestVote,
+    RequestVoteReply,
+    Role,
+    SnapshotMeta,
+    TimeoutNow,
+)
 from cluster.ranges.tablet import WrittenState
 from harness.ports.api import node_of
 
@@ -92,11 +107,13 @@ class Positions:
 
 
 class DurableLog:
-    """The terms of a stored log; what a snapshot covers counts as being there. Terms rarely change, so runs are few."""
+    """Term and vote, and the terms of a stored log; what a snapshot covers counts as being there. Terms rarely change,
+    so runs are few."""
 
-    __slots__ = ("_base", "_firsts", "_terms", "last")
+    __slots__ = ("_base", "_firsts", "_terms", "last", "state")
 
-    def __init__(self) -> None:
+    def __init__(self, state: HardState) -> None:
+        self.state = state
         self.last = 0
         self._base = 0
         self._firsts: list[int] = []
@@ -110,6 +127,8 @@ class DurableLog:
 
     def persist(self, persist: Persist) -> None:
         """One write is durable."""
+        if persist.hard_state is not None:
+            self.state = persist.hard_state
         if persist.snapshot is not None:
             self._replace(persist.snapshot)
         self._append(persist.entries)
@@ -151,8 +170,19 @@ COMMITTED_PREFIX = "committed-prefix"
 DURABLE_QUORUM = "committed-on-a-quorum"
 DURABLE_KEPT = "durable-log-kept"
 OWN_TERM = "commits-own-term"
+PROMISES_DURABLE = "promises-are-durable"
+
+_PROMISES = (RequestVote, RequestVoteReply, AppendEntries, AppendReply, TimeoutNow)
+"""The messages that name the term that their sender is in."""
 
 _TERMS_KEPT = 4096
+
+
+def _voted_for(message: Message) -> NodeId | None:
+    """Whom its sender has voted for, if it says so; a candidate's own vote counts with its request for others'."""
+    if type(message) is RequestVote:
+        return message.source
+    return message.target if type(message) is RequestVoteReply and message.granted else None
 
 
 def fact_of(entry: Entry) -> int:
@@ -178,14 +208,20 @@ class LogInvariants:
         self._ended = False
         """Whether the tablet was deleted for good."""
 
-    def opened(self, life: int, server: NodeId, snapshot: SnapshotMeta | None, entries: Sequence[Entry]) -> None:
-        """A disk gives back every committed entry that was durable on it (§3.8)."""
-        found = DurableLog()
+    def opened(
+        self, life: int, server: NodeId, snapshot: SnapshotMeta | None, entries: Sequence[Entry], state: HardState
+    ) -> None:
+        """A disk gives back term and vote, and every committed entry, that was durable on it (§3.8)."""
+        found = DurableLog(state)
         found.recover(snapshot, entries)
         before, self._durable[server] = self._durable.get(server), found
         if before is None:
             return
         self._checked[DURABLE_KEPT] += 1
+        had = before.state
+        if state.term < had.term or (state.term == had.term and had.vote not in (None, state.vote)):
+            message = f"after a restart {server} is in term {state.term} with the vote for {state.vote}; durable were"
+            self._scope.tell(DURABLE_KEPT, f"{message} term {had.term} and the vote for {had.vote}", life)
         index = min(before.last, self._entries.last)
         term = self._entries.get(index) >> 32
         if term and before.has(index, term) and not found.has(index, term):
@@ -209,8 +245,31 @@ class LogInvariants:
         """Follow what a server has on its disk."""
         log = self._durable[server]
         for persist in batch:
-            if persist.entries or persist.snapshot is not None:
-                log.persist(persist)
+            log.persist(persist)
+
+    def leaves(self, life: int, server: NodeId, message: Message) -> None:
+        """A message leaves: the term that it names its sender's, its vote, and what it says to have are durable (§3.8).
+
+        What is durable may be of a later term already: then no later life is in the message's term any more. A leader
+        may send entries that are not durable on its own disk yet (§10.2.1). A vote that is asked for ahead (§9.6) names
+        a term that the sender is not in.
+        """
+        kind = type(message)
+        log = self._durable.get(server)
+        if log is None or kind not in _PROMISES:
+            return
+        self._checked[PROMISES_DURABLE] += 1
+        state, term = log.state, message.term
+        if state.term > term:
+            return
+        candidate = _voted_for(message) if kind is RequestVote or kind is RequestVoteReply else None
+        if state.term < term or candidate not in (None, state.vote):
+            what = f"of term {term}" if candidate is None else f"with the vote for {candidate} in term {term}"
+            durable = f"durable are term {state.term} and the vote for {state.vote}"
+            self._scope.tell(PROMISES_DURABLE, f"{kind.__name__} {what} leaves {server}; {durable}", life)
+        elif type(message) is AppendReply and message.success and message.match > log.last:
+            said = f"{server} says that it has the entry {message.match}; its durable log ends with {log.last}"
+            self._scope.tell(PROMISES_DURABLE, said, life)
 
     def committed(self, life: int, raft: RaftView, entries: Sequence[Entry]) -> None:
         """All replicas commit the same entry at an index, at every time (state machine safety, figure 3.2)."""
@@ -312,13 +371,16 @@ class Elections:
         self._votes: First[tuple[NodeId, int], tuple[NodeId, int]] = First()
         self._leaders: First[int, int] = First()
 
-    def voted(self, life: int, server: NodeId, term: int, candidate: NodeId) -> None:
+    def leaves(self, life: int, server: NodeId, message: Message) -> None:
         """A server votes for one candidate in a term, also across its restarts (§3.4, §3.8)."""
+        candidate, term = _voted_for(message), message.term
+        if candidate is None:
+            return
         self._checked[ONE_VOTE] += 1
         first, first_life = self._votes.of((server, term), (candidate, life))
         if first != candidate:
-            message = f"{server} voted for {first} and for {candidate} in term {term}"
-            self._scope.tell(ONE_VOTE, message, first_life, life)
+            words = f"{server} voted for {first} and for {candidate} in term {term}"
+            self._scope.tell(ONE_VOTE, words, first_life, life)
 
     def became_leader(self, life: int, raft: RaftView) -> None:
         """One life leads in a term (election safety), with every entry that was committed in an earlier one (§3.6)."""

@@ -127,11 +127,12 @@ class ReconciledWatch:
             message = f"the low bound {bound} is above {len(lacking)} mutations that not all have, one only {having}"
             self._findings.tell(RECONCILED, message, (life,), group)
 
-    def purged(self, life: int, group: str, taken_ns: int, low_bound: int) -> None:
-        """A replica forgets a deletion, its low bound being this."""
+    def purged(self, life: int, group: str, taken_ns: int) -> None:
+        """A replica forgets a deletion, which lies below the bound that it was seen to have."""
         self._findings.checked[PURGED] += 1
-        if taken_ns >= low_bound:
-            message = f"a deletion of time {taken_ns} is forgotten above the low bound {low_bound}"
+        bound = self._logs.setdefault((life, group), _ReplicaLog()).bound
+        if taken_ns >= bound:
+            message = f"a deletion of time {taken_ns} is forgotten above the low bound {bound}"
             self._findings.tell(PURGED, message, (life,), group)
 
     def read(self, life: int, group: str, asked: Slice, summary: Summary, page: Page) -> None:

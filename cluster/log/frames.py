@@ -32,6 +32,7 @@ import struct
 import zlib
 from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import msgspec
 
@@ -48,6 +49,9 @@ _MARK = b"\xa5"
 CHUNK = 512
 _BLOCK = 2 * CHUNK
 _TURN = 512 * _BLOCK
+
+SegmentBytes: TypeAlias = bytes | bytearray
+"""A segment's contents."""
 
 
 class OtherVersion(Exception):
@@ -187,6 +191,13 @@ def scan(data: bytes, salt: int, sealed: bool, flaws: Collection[str] = ()) -> S
     return Scan(tuple(parts), position)
 
 
+def frame_at(data: SegmentBytes, position: int, salt: int) -> Frame | None:
+    """The frame that begins there, as it is or repaired; None where none does that can be read. Raises OtherVersion."""
+    head = _head_of(data, position, salt)
+    part = None if head is None or head.end > len(data) else _read(data, head)
+    return part if isinstance(part, Frame) else None
+
+
 def begins(data: bytes, salt: int) -> bool:
     """Whether a segment begins with a whole header, as far as `HEAD_BYTES` of it tell; raises OtherVersion."""
     return _head_at(data, 0, salt) is not None
@@ -231,7 +242,7 @@ def _folded(payload: bytes) -> int:
     return folded
 
 
-def _head_at(data: bytes, position: int, salt: int) -> _FrameHead | None:
+def _head_at(data: SegmentBytes, position: int, salt: int) -> _FrameHead | None:
     """The frame that a valid header or trailer at this position belongs to."""
     if position + _FIELDS.size > len(data):
         return None
@@ -246,7 +257,7 @@ def _head_at(data: bytes, position: int, salt: int) -> _FrameHead | None:
     return head if position == (offset if magic == _HEAD else head.trailer) else None
 
 
-def _next_head(data: bytes, position: int, salt: int) -> tuple[int, _FrameHead] | None:
+def _next_head(data: SegmentBytes, position: int, salt: int) -> tuple[int, _FrameHead] | None:
     """The first valid header or trailer at or behind `position`, and where it stands."""
     probe = data.find(_MARK, position)
     while probe >= 0:
@@ -257,7 +268,7 @@ def _next_head(data: bytes, position: int, salt: int) -> tuple[int, _FrameHead] 
     return None
 
 
-def _head_of(data: bytes, position: int, salt: int) -> _FrameHead | None:
+def _head_of(data: SegmentBytes, position: int, salt: int) -> _FrameHead | None:
     """Header or else trailer of the frame that begins at `position`."""
     found = _next_head(data, position, salt)
     return found[1] if found is not None and found[1].offset == position else None
@@ -271,14 +282,14 @@ def _next_start(data: bytes, position: int, salt: int) -> int | None:
     return None if found is None else found[1].offset
 
 
-def _read(data: bytes, head: _FrameHead) -> Frame | Hole:
+def _read(data: SegmentBytes, head: _FrameHead) -> Frame | Hole:
     """The frame of a valid header, as it is or repaired; a Hole with what can be read of it otherwise."""
     start = head.offset + _FIELDS.size
-    payload = data[start : start + head.payload_length]
+    payload = bytes(data[start : start + head.payload_length])
     good, lost = _records(payload, head)
     if lost == ():
         return Frame(head.offset, head.end, good)
-    repaired = _repaired(payload, data[start + head.payload_length : head.trailer])
+    repaired = _repaired(payload, bytes(data[start + head.payload_length : head.trailer]))
     if repaired is not None:
         restored, missing = _records(repaired, head)
         if missing == ():

@@ -46,8 +46,8 @@ class Append(msgspec.Struct, frozen=True, array_like=True):
 
 
 encode_body = msgspec.msgpack.Encoder().encode
-_decode_base = msgspec.msgpack.Decoder(GroupBase).decode
-_decode_append = msgspec.msgpack.Decoder(Append).decode
+decode_base = msgspec.msgpack.Decoder(GroupBase).decode
+decode_append = msgspec.msgpack.Decoder(Append).decode
 _decode_directory = msgspec.msgpack.Decoder(dict[str, int]).decode
 
 
@@ -203,7 +203,7 @@ class Replay:
             return
         image = self.images[record.group] = Image(record.group, record.number, segment)
         if record.kind == BASE:
-            image.reset(_decode_base(record.body))
+            image.reset(decode_base(record.body))
         else:
             image.damage = record.body.decode()
 
@@ -216,7 +216,7 @@ class Replay:
             self._harm(record.group, f"records {image.number + 1} to {record.number - 1} are damaged")
         image.number = record.number
         if image.damage is None:
-            item = _decode_append(record.body)
+            item = decode_append(record.body)
             image.append(item.hard_state, item.entries)
 
     def _take_directory(self, numbers: dict[str, int]) -> None:

@@ -13,7 +13,7 @@ from cluster.master.locks import LockKey, table_keys, tablet_keys
 from cluster.master.manager import CatalogManager, Conflict, LeaderTerm, Refusal
 from cluster.master.records import TableRecord, TabletConfig, TabletRecord, TabletState, changed_tablet, new_tablet
 from cluster.master.replication import replication_calls
-from cluster.master.tservers import ServerEntry, replica_load, select_replicas
+from cluster.master.tservers import ServerEntry, founders, replica_load
 from cluster.raft.log import FOUNDING_INDEX
 from cluster.wire.messages import CreateTablet, Replica, encode
 
@@ -49,7 +49,7 @@ def place(
         stuck = tablet.state == TabletState.CREATING and expired(tablet)
         if not stuck and tablet.state != TabletState.PREPARING:
             continue
-        voters = select_replicas(live, load, table.replication_factor)
+        voters = founders(live, load, table.replicas)
         if voters is None:
             break
         for voter in voters:

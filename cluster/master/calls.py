@@ -17,6 +17,7 @@ from cluster.wire.messages import (
     decode_reply,
     encode,
 )
+from cluster.wire.operating import TransferLeadership
 from harness.ports.api import CallLost, Ports, Refused, Unreachable
 from harness.ports.failpoints import InjectedFailure, pass_by
 
@@ -25,7 +26,7 @@ CALL_TIMEOUT_S = 2.0
 MOST_IN_FLIGHT = 32
 """Calls to one tserver at a time; a table of a thousand tablets is deleted by hundreds."""
 
-TabletRequest: TypeAlias = CreateTablet | AlterTablet | DeleteTablet | ChangeReplicas
+TabletRequest: TypeAlias = CreateTablet | AlterTablet | DeleteTablet | ChangeReplicas | TransferLeadership
 
 
 class ServerCall(NamedTuple):
@@ -112,5 +113,5 @@ class ServerCalls:
 
 def _key(call: ServerCall) -> _Key:
     request = call.request
-    tablet_id = request.group if isinstance(request, ChangeReplicas) else request.tablet_id
+    tablet_id = request.group if isinstance(request, ChangeReplicas | TransferLeadership) else request.tablet_id
     return call.replica.node_id, tablet_id, type(request).__name__

@@ -16,7 +16,7 @@ from cluster.master.records import ServerRecord, TableRecord, TabletRecord
 from cluster.store.cells import MASK, fingerprint
 from cluster.wire.messages import RequestId, SessionReply
 
-CATALOG_FORMAT = 5
+CATALOG_FORMAT = 6
 """Version of the batches in the log and of the snapshots."""
 
 _RECORD_BYTES = 512

@@ -1,10 +1,11 @@
-"""CreateTable, AlterTable and DeleteTable (M5, appendix B), as operations of the contract (M6).
+"""CreateTable, AlterTable, PlaceTable and DeleteTable (M5, appendix B), as operations of the contract (M6).
 
 Tablets follow an alteration afterwards.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -13,13 +14,14 @@ from cluster.master.calls import ServerCall
 from cluster.master.contract import Mutation, Operation, carry_out
 from cluster.master.locks import LockKey, name_keys, table_keys, tablet_keys
 from cluster.master.manager import MAX_BATCH_BYTES, CatalogManager, Conflict, LeaderTerm, Refusal, invalid, too_large
-from cluster.master.queries import replicas_of_tablet, table_named
+from cluster.master.queries import replicas_of_tablet, table_of
 from cluster.master.records import (
     TableRecord,
     TableState,
     TabletRecord,
     TabletState,
     altered_table,
+    changed_table,
     deleted_tablet,
     new_table,
     new_tablet,
@@ -47,10 +49,14 @@ from cluster.wire.messages import (
     DeleteTablet,
     ErrorReply,
     Partition,
+    PlaceTable,
+    Regional,
+    Replicas,
     Reply,
     TabletReport,
     decode_reply,
     encode,
+    voters_wanted,
 )
 
 # ---- how tablets follow an alteration (appendix B, M5) ----
@@ -108,8 +114,7 @@ def _calls(leadership: LeaderTerm, table: TableRecord, tablet: TabletRecord) -> 
     if tablet.state != TabletState.RUNNING:
         return ()
     replicas = replicas_of_tablet(leadership, tablet)
-    hint = leadership.hints.get(tablet.tablet_id)
-    leading = [each for each in replicas if hint is not None and each.node_id == hint.leader]
+    leading = [each for each in replicas if each.node_id == tablet.leader]
     request = AlterTablet(tablet.tablet_id, table.name, table.columns, table.version)
     return [ServerCall(each, request) for each in leading or replicas]
 
@@ -141,12 +146,16 @@ CREATE_BATCH_BYTES = MAX_BATCH_BYTES * 7 // 8
 """A table that could be created can be deleted in one batch too, however much its records' revisions grow."""
 
 
-async def carry_out_request(manager: CatalogManager, request: CreateTable | AlterTable | DeleteTable) -> Reply:
+async def carry_out_request(
+    manager: CatalogManager, request: CreateTable | AlterTable | DeleteTable | PlaceTable
+) -> Reply:
     """Answer a request; see there for what each raises."""
     if isinstance(request, CreateTable):
         return await create_table(manager, request)
     if isinstance(request, AlterTable):
         return await alter_table(manager, request)
+    if isinstance(request, PlaceTable):
+        return await place_table(manager, request)
     return await delete_table(manager, request)
 
 
@@ -160,8 +169,8 @@ async def create_table(manager: CatalogManager, request: CreateTable) -> Reply:
 
     def mutate(leadership: LeaderTerm) -> Mutation:
         _require_free(leadership, request.name)
-        _require_servers(manager, leadership, request.replication_factor)
-        table = new_table(manager.new_id(), request.name, columns, request.replication_factor, request.design)
+        _require_servers(manager, leadership, request.replicas)
+        table = new_table(manager.new_id(), request.name, columns, request.replicas, request.design)
         tablets = tuple(
             new_tablet(manager.new_id(), table.table_id, Partition(bucket, request.buckets))
             for bucket in range(request.buckets)
@@ -182,27 +191,51 @@ async def alter_table(manager: CatalogManager, request: AlterTable) -> Reply:
 
     Raises Refusal (NOT_FOUND, ALREADY_PRESENT, INVALID, NOT_THE_LEADER: definite; TIMED_OUT: unknown).
     """
-    new_name = request.name if request.new_name is None else request.new_name
     if not request.steps and request.new_name is None:
         raise invalid("an alteration has to change something")
-    if request.new_name == request.name:
-        raise invalid(f"the table {request.name!r} is called that already")
-    _validate_name(new_name)
+    if request.new_name is not None:
+        _validate_name(request.new_name)
 
     def locks(leadership: LeaderTerm) -> tuple[LockKey, ...]:
-        table = table_named(leadership, request.name)
-        return (*name_keys(dict.fromkeys((request.name, new_name))), *table_keys((table.table_id,)))
+        table = table_of(leadership, request)
+        return (*name_keys(dict.fromkeys((table.name, request.new_name or table.name))), *table_keys((table.table_id,)))
 
     def mutate(leadership: LeaderTerm) -> Mutation:
-        table = table_named(leadership, request.name)
-        if new_name != request.name:
+        table = table_of(leadership, request)
+        new_name = request.new_name or table.name
+        if request.new_name == table.name:
+            raise invalid(f"the table {new_name!r} is called that already")
+        if request.new_name is not None:
             _require_free(leadership, new_name)
-        columns, next_id = _altered(request, table.columns, table.next_column_id)
+        columns, next_id = _altered(request, table)
         changed = altered_table(table, new_name, columns, next_id)
         calls = alter_calls(leadership, changed)
         return Mutation((changed,), (), calls, encode(AlterTableReply(table.table_id, changed.version)))
 
     return await _answer(manager, Operation("alter-table", locks, mutate, request.request_id))
+
+
+async def place_table(manager: CatalogManager, request: PlaceTable) -> Reply:
+    """Change where a table's replicas are to stand; they move afterwards (`cluster.master.replication`).
+
+    Raises Refusal (NOT_FOUND, INVALID, UNKNOWN_ZONE, TOO_FEW_NODES, NOT_THE_LEADER: definite; TIMED_OUT: unknown).
+    """
+
+    def locks(leadership: LeaderTerm) -> tuple[LockKey, ...]:
+        return table_keys((table_of(leadership, request).table_id,))
+
+    def mutate(leadership: LeaderTerm) -> Mutation:
+        table = table_of(leadership, request)
+        _validate_replicas(request.replicas, table.design)
+        if voters_wanted(request.replicas) != table.replication_factor:
+            raise invalid(f"the table {table.name!r} has {table.replication_factor} voters, wherever they stand")
+        _require_servers(manager, leadership, request.replicas)
+        changed = changed_table(table, replicas=request.replicas)
+        return Mutation((changed,), reply=encode(AlterTableReply(table.table_id, table.version)))
+
+    reply = await _answer(manager, Operation("place-table", locks, mutate, request.request_id))
+    manager.wake.set()
+    return reply
 
 
 async def delete_table(manager: CatalogManager, request: DeleteTable) -> Reply:
@@ -212,12 +245,12 @@ async def delete_table(manager: CatalogManager, request: DeleteTable) -> Reply:
     """
 
     def locks(leadership: LeaderTerm) -> tuple[LockKey, ...]:
-        table_id = table_named(leadership, request.name).table_id
+        table_id = table_of(leadership, request).table_id
         tablets = leadership.caches.tablets_of(table_id)
         return (*table_keys((table_id,)), *tablet_keys(tablet.tablet_id for tablet in tablets))
 
     def mutate(leadership: LeaderTerm) -> Mutation:
-        table = table_named(leadership, request.name)
+        table = table_of(leadership, request)
         tablets = leadership.caches.tablets_of(table.table_id)
         calls = tuple(call for tablet in tablets for call in delete_calls(leadership, tablet))
         reply = encode(DeleteTableReply(table.table_id))
@@ -245,11 +278,11 @@ async def _answer(manager: CatalogManager, operation: Operation) -> Reply:
     return reply
 
 
-def _altered(request: AlterTable, columns: tuple[Column, ...], next_id: int) -> tuple[tuple[Column, ...], int]:
+def _altered(request: AlterTable, table: TableRecord) -> tuple[tuple[Column, ...], int]:
     try:
-        return altered(columns, next_id, request.steps)
+        return altered(table.columns, table.next_column_id, request.steps)
     except InvalidSchema as error:
-        raise invalid(f"{request.name!r}: {error}") from error
+        raise invalid(f"{table.name!r}: {error}") from error
 
 
 def _numbered(columns: tuple[Column, ...]) -> tuple[Column, ...]:
@@ -278,11 +311,23 @@ def _validate(request: CreateTable) -> None:
         raise invalid(f"a table needs at least one bucket, not {request.buckets}")
     if request.buckets * MIN_TABLET_RECORD_BYTES > CREATE_BATCH_BYTES:
         raise too_large(request.buckets, request.buckets * MIN_TABLET_RECORD_BYTES, CREATE_BATCH_BYTES)
-    odd = request.replication_factor % 2 == 1 or request.design != "raft"
-    if request.replication_factor < 1 or not odd:
-        raise invalid(f"the replication factor must be odd and positive, not {request.replication_factor}")
+    _validate_replicas(request.replicas, request.design)
     if request.design not in DESIGNS:
         raise invalid(f"a table's design is one of {', '.join(DESIGNS)}, not {request.design!r}")
+
+
+def _validate_replicas(replicas: Replicas, design: str) -> None:
+    factor = voters_wanted(replicas)
+    if factor < 1 or (factor % 2 == 0 and design == "raft"):
+        raise invalid(f"the replication factor must be odd and positive, not {factor}")
+    if not isinstance(replicas, Regional):
+        return
+    if design != "raft":
+        raise invalid(f"replicas of the design {design!r} stand in no certain zones")
+    if min((*replicas.voters.values(), *replicas.learners.values())) < 1:
+        raise invalid("a zone that is named has one replica at least")
+    if replicas.home and 2 * replicas.voters.get(replicas.home, 0) <= factor:
+        raise invalid(f"a majority of the {factor} voters has to stand in the home zone {replicas.home!r}")
 
 
 def _require_free(leadership: LeaderTerm, name: str) -> None:
@@ -290,9 +335,21 @@ def _require_free(leadership: LeaderTerm, name: str) -> None:
         raise Refusal(ErrorReply("ALREADY_PRESENT", f"a table named {name!r} exists", definite=True))
 
 
-def _require_servers(manager: CatalogManager, leadership: LeaderTerm, count: int) -> None:
+def _require_servers(manager: CatalogManager, leadership: LeaderTerm, replicas: Replicas) -> None:
     """Too few is never for good: this master may not have heard from all of them yet, or some are down (KUDU-1358)."""
-    live = len(manager.placeable(leadership))
+    if isinstance(replicas, Regional):
+        _require_zones(Counter(entry.zone for entry in manager.placeable(leadership)), replicas)
+    live, count = len(manager.placeable(leadership)), voters_wanted(replicas)
     if live < count:
         message = f"{count} replicas were asked for and {live} tablet servers are live: try again"
         raise Refusal(ErrorReply("TRY_AGAIN", message, definite=True))
+
+
+def _require_zones(live: Counter[str], replicas: Regional) -> None:
+    for zone, count in (Counter(replicas.voters) + Counter(replicas.learners)).items():
+        if zone not in live:
+            known = ", ".join(sorted(live)) or "none"
+            raise Refusal(ErrorReply("UNKNOWN_ZONE", f"no live tablet server is in {zone!r}; there are {known}", True))
+        if live[zone] < count:
+            message = f"{count} replicas are to stand in {zone!r}, and {live[zone]} tablet servers are live there"
+            raise Refusal(ErrorReply("TOO_FEW_NODES", message, definite=True))

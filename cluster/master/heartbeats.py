@@ -10,7 +10,7 @@ from cluster.master.ddl import take_schema
 from cluster.master.locks import table_keys, tablet_keys
 from cluster.master.manager import CatalogManager, Conflict, LeaderTerm, Refusal, invalid
 from cluster.master.replication import keep_members, note_health
-from cluster.master.reports import Fate, deletion, dropped, fate, next_hint, next_record, reported
+from cluster.master.reports import Fate, deletion, dropped, fate, next_record, reported
 from cluster.wire.messages import (
     DeleteTablet,
     Heartbeat,
@@ -28,8 +28,7 @@ async def heartbeat(manager: CatalogManager, request: Heartbeat) -> HeartbeatRep
     Raises Refusal if it could not be, so that the tserver reports it again. Followers, and masters that can't prove
     that they lead, refresh liveness and ignore the reports (KUDU-1358). One that was overtaken on its way says nothing.
     """
-    masters = manager.masters()
-    ignored = HeartbeatReply(manager.ports.node_id, None, False, *masters)
+    ignored = HeartbeatReply(manager.ports.node_id, None, False)
     if not manager.servers.observe(request, manager.ports.clock.monotonic_ns()):
         return ignored
     if request.full:
@@ -46,7 +45,7 @@ async def heartbeat(manager: CatalogManager, request: Heartbeat) -> HeartbeatRep
     if not taken:
         manager.reported.pop(request.node_id, None)
     need_full = manager.reported.get(request.node_id) != request.incarnation
-    return HeartbeatReply(manager.ports.node_id, leadership.term, need_full, *masters)
+    return HeartbeatReply(manager.ports.node_id, leadership.term, need_full)
 
 
 async def _take_reports(manager: CatalogManager, leadership: LeaderTerm, request: Heartbeat) -> bool:
@@ -85,9 +84,6 @@ def _take_report(manager: CatalogManager, leadership: LeaderTerm, request: Heart
     if "cold-replica-map" in leadership.flaws:
         heard_of = leadership.heard_of.setdefault(report.tablet_id, {})
         heard_of[request.node_id] = Replica(request.node_id, request.address)
-    hint = next_hint(leadership.hints.get(report.tablet_id), report)
-    if hint is not None:
-        leadership.hints[report.tablet_id] = hint
     if note_health(leadership, request.node_id, report):
         manager.wake.set()
     take_schema(manager, leadership, table, request.node_id, report)

@@ -6,7 +6,7 @@ Beside it how old a follower's catalog is at most (M13), and changes that may ye
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -18,10 +18,11 @@ from cluster.master.calls import ServerCall, ServerCalls
 from cluster.master.catalog import BatchOutcome, Caches, Catalog, Record, decode_outcome, encode_batch
 from cluster.master.locks import KeyLocks
 from cluster.master.records import ServerRecord, TableRecord, TabletRecord
-from cluster.master.reports import Holders, LeaderHint
+from cluster.master.reports import Holders
 from cluster.master.tservers import ServerEntry, ServerMap
 from cluster.observer import UNOBSERVED, Observer
 from cluster.raft.types import Configuration
+from cluster.wire.known_masters import KnownMasters
 from cluster.wire.messages import (
     AskFreshness,
     DeleteTablet,
@@ -228,8 +229,6 @@ class LeaderTerm:
     """The Raft term of the catalog's group in which this master leads."""
     caches: Caches
     """Committed records; the same object from term to term, for it follows what is applied."""
-    hints: dict[str, LeaderHint] = field(default_factory=dict)
-    """Tablets' leaders as last reported."""
     schema_versions: dict[str, dict[str, int]] = field(default_factory=dict)
     """By tablet server the version of the schema that its replica has (M5)."""
     creating_since_ns: dict[str, int] = field(default_factory=dict)
@@ -251,6 +250,8 @@ class LeaderTerm:
     """Names of the flaws that this program has."""
     lost: Callable[[], tuple[str, ...]] = tuple
     """Tablet servers that won't return (`ServerMap.lost`)."""
+    zones: Callable[[], Mapping[str, str]] = dict
+    """Where tablet servers stand (`ServerMap.zones`)."""
 
 
 class CatalogManager:
@@ -299,7 +300,9 @@ class CatalogManager:
         if not self._group.is_leader or self._group.term != term:
             raise self.not_the_leader(self._group.leader)
         if self._leadership is None or self._leadership.term != term:
-            self._leadership = LeaderTerm(term, self._warm_caches(), flaws=self.flaws, lost=self.servers.lost)
+            self._leadership = LeaderTerm(
+                term, self._warm_caches(), flaws=self.flaws, lost=self.servers.lost, zones=self.servers.zones
+            )
         self._tell_served(self._leadership.caches)
         return self._leadership
 
@@ -345,15 +348,12 @@ class CatalogManager:
         self._caches = None
 
     def _tell_served(self, caches: Caches) -> None:
-        self._observer.caches_served(caches.tables, self._catalog.tables)
-        self._observer.caches_served(caches.tablets, self._catalog.tablets)
-        self._observer.caches_served(caches.servers, self._catalog.servers)
+        self._observer.caches_served(caches.tables, caches.tablets, caches.servers)
 
     def _too_stale(self, age_ns: int | None, bound_ms: int) -> Refusal:
         age = "of unknown age" if age_ns is None else f"up to {age_ns // 1_000_000} ms old"
-        masters, index = self.masters()
         message = f"this follower's catalog is {age}, and {bound_ms} ms are allowed"
-        return Refusal(ErrorReply("TOO_STALE", message, True, masters=masters, masters_index=index))
+        return Refusal(ErrorReply("TOO_STALE", message, True))
 
     def _trusts_itself(self, term: int) -> bool:
         """With the flaw a master that led once in its term believes that it still does, deposed or not."""
@@ -457,8 +457,7 @@ class CatalogManager:
         hint = None if leader == self.ports.node_id else leader
         members = self._group.configuration.members
         address = next((member.address for member in members if member.server_id == hint), None)
-        masters, index = self.masters()
-        return Refusal(ErrorReply("NOT_THE_LEADER", "this master does not lead", True, hint, address, masters, index))
+        return Refusal(ErrorReply("NOT_THE_LEADER", "this master does not lead", True, hint, address))
 
     def known_leader(self) -> str | None:
         """Who leads the masters, as far as this one knows."""
@@ -468,13 +467,13 @@ class CatalogManager:
         """The masters' committed configuration."""
         return self._group.committed_configuration
 
-    def masters(self) -> tuple[tuple[Replica, ...], int]:
-        """Who the masters are, and the log index that made them so; clients and tservers learn it from here (G1)."""
+    def masters(self) -> KnownMasters:
+        """Who the masters are; clients and tservers learn it from here (G1)."""
         configuration = self._group.committed_configuration
-        return replicas_of(configuration.members), configuration.index
+        return KnownMasters(configuration.index, replicas_of(configuration.members))
 
     def _tell_of_call(self, call: ServerCall) -> None:
-        self._observer.tablet_called(call.replica.node_id, call.request, self._catalog.tables, self._catalog.tablets)
+        self._observer.tablet_called(call.replica.node_id, call.request)
 
     def _call_done(self, call: ServerCall) -> None:
         if self._leadership is not None and isinstance(call.request, DeleteTablet):

@@ -26,6 +26,7 @@ from cluster.store.node_clock import NodeClock
 from cluster.wire.admission import OVERLOADED, Admission, malformed
 from cluster.wire.clocked import ClockProbes
 from cluster.wire.identity import stranger
+from cluster.wire.known_masters import KnownMasters
 from cluster.wire.messages import (
     CATALOG_GROUP,
     AlterTable,
@@ -37,6 +38,7 @@ from cluster.wire.messages import (
     ErrorReply,
     GetStatus,
     Heartbeat,
+    PlaceTable,
     ProbeDisk,
     RegisterSession,
     Reply,
@@ -109,6 +111,10 @@ class Master:
         if self._log is not None:
             await self._log.close()
 
+    def masters(self) -> KnownMasters:
+        """Who the masters are, as far as is known here (G1)."""
+        return KnownMasters(0, self._config.masters) if self._manager is None else self._manager.masters()
+
     async def on_call(self, peer: Peer, payload: bytes) -> bytes:
         """Answer one request: its reply or an ErrorReply."""
         try:
@@ -120,10 +126,12 @@ class Master:
         return OVERLOADED if self._admission.full else await self._admission.carry(self._carry_out(peer, request))
 
     async def _carry_out(self, peer: Peer, request: Request) -> bytes:
+        self._observer.master_asked(request)
         try:
             reply = self._refusal(peer, request) or await self._answer(request)
         except Refusal as refusal:
             reply = refusal.error_reply
+        self._observer.master_answers(request, reply)
         return encode(reply)
 
     def _deliver(self, group: str, messages: tuple[Message, ...]) -> None:
@@ -146,7 +154,7 @@ class Master:
         match request:
             case Heartbeat():
                 return await heartbeats.heartbeat(manager, request)
-            case CreateTable() | AlterTable() | DeleteTable():
+            case CreateTable() | AlterTable() | DeleteTable() | PlaceTable():
                 return await ddl.carry_out_request(manager, request)
             case RegisterSession():
                 return await manager.register_session()
@@ -211,7 +219,7 @@ class Master:
 
     def _clock_peers(self) -> Iterable[str]:
         """Addresses of the other masters and of live tablet servers."""
-        masters = self._config.masters if self._manager is None else self._manager.masters()[0]
+        masters = self.masters().masters
         live = self._servers.live(self._ports.clock.monotonic_ns())
         addresses = (*(each.address for each in masters), *(each.address for each in live))
         return dict.fromkeys(each for each in addresses if each != self._config.address)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -66,17 +66,17 @@ async def answer(manager: CatalogManager, query: Query) -> Answer:
 def _reply(manager: CatalogManager, leadership: LeaderTerm, query: Query) -> Answer:
     match query:
         case GetTableLocations():
-            return _table_locations(manager, leadership, table_named(leadership, query.name))
+            return _table_locations(manager, leadership, table_of(leadership, query))
         case GetTabletLocations():
             return _tablet_locations(manager, leadership, query)
         case GetTableSchema():
-            return _table_schema(table_named(leadership, query.name))
+            return _table_schema(table_of(leadership, query))
         case IsCreateTableDone():
-            table = table_named(leadership, query.name)
+            table = table_of(leadership, query)
             done = creation_done(leadership.caches.tablets_of(table.table_id))
             return DoneReply(done, table.table_id, table.version)
         case IsAlterTableDone():
-            table = table_named(leadership, query.name)
+            table = table_of(leadership, query)
             return DoneReply(table.state != TableState.ALTERING, table.table_id, table.version)
         case ListTables():
             return ListTablesReply(tuple(table_info(table) for table in leadership.caches.named_tables()))
@@ -96,7 +96,7 @@ def _table_schema(table: TableRecord) -> TableSchemaReply:
         table.version,
         table.fully_applied_columns,
         table.fully_applied_version,
-        table.replication_factor,
+        table.replicas,
         table.design,
     )
 
@@ -135,30 +135,47 @@ def _tablet_servers(manager: CatalogManager) -> TabletServersReply:
 
 
 def replicas_of_tablet(leadership: LeaderTerm, tablet: TabletRecord) -> tuple[Replica, ...]:
-    """The tablet's voters, from its record (M2), at the addresses of then; see `ServerMap.located`.
+    """The replicas that clients are told of, from the tablet's record (M2), at the addresses of then.
+
+    See `ServerMap.located`.
 
     With the flaw they are those that this leader has heard of: nobody, after an election (KUDU-1353).
     """
     if "cold-replica-map" in leadership.flaws:
         return tuple(leadership.heard_of.get(tablet.tablet_id, {}).values())
-    return () if tablet.config is None else tablet.config.voters
+    if tablet.config is None:
+        return ()
+    return tablet.config.serving(leadership.caches.tables[tablet.table_id].replicas)
 
 
-def table_named(leadership: LeaderTerm, name: str) -> TableRecord:
-    table = leadership.caches.table_named(name)
+class NamesTable(Protocol):
+    """A request for a table, which it names by its name, by its id, or by both."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def table_id(self) -> str: ...
+
+
+def table_of(leadership: LeaderTerm, request: NamesTable) -> TableRecord:
+    """The table that is meant, which isn't removed; raises Refusal (NOT_FOUND)."""
+    name, table_id = request.name, request.table_id
+    table = leadership.caches.live_tables.get(table_id) if table_id else leadership.caches.table_named(name)
     if table is None:
-        raise not_found(f"there is no table named {name!r}")
+        raise not_found(f"there is no table {table_id}" if table_id else f"there is no table named {name!r}")
+    if name and table.name != name:
+        raise not_found(f"the table {table_id} is not named {name!r}")
     return table
 
 
 def _location(manager: CatalogManager, leadership: LeaderTerm, tablet: TabletRecord) -> TabletLocation:
     """Only a running tablet's replicas are told: one that is still CREATING may yet be replaced, with all it holds."""
     voters = replicas_of_tablet(leadership, tablet) if tablet.state == TabletState.RUNNING else ()
-    hint = leadership.hints.get(tablet.tablet_id)
     return TabletLocation(
         tablet.tablet_id,
         tablet.partition,
         tuple(manager.servers.located(voter) for voter in voters),
         str(tablet.state),
-        None if hint is None else hint.leader,
+        tablet.leader,
     )

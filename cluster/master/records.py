@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
-from cluster.wire.messages import Column, Partition, Replica, TableInfo
+from cluster.wire.messages import Column, Partition, Regional, Replica, Replicas, TableInfo, voters_wanted
 
 
 class TableState(StrEnum):
@@ -41,7 +41,7 @@ class TableRecord(msgspec.Struct, frozen=True, array_like=True):
     """A table. `fully_applied_columns` is the latest schema that every tablet is known to have, of the version
     `fully_applied_version`, while the table is ALTERING; else None.
 
-    `design` is how its tablets are replicated (G4), for good.
+    `design` is how its tablets are replicated (G4), for good; `replicas` how many there are to be, and where.
     """
 
     table_id: str
@@ -52,9 +52,14 @@ class TableRecord(msgspec.Struct, frozen=True, array_like=True):
     version: int
     next_column_id: int
     fully_applied_columns: tuple[Column, ...] | None
-    replication_factor: int
+    replicas: Replicas
     design: str = "raft"
     fully_applied_version: int = 0
+
+    @property
+    def replication_factor(self) -> int:
+        """How many voters each tablet is to have."""
+        return voters_wanted(self.replicas)
 
     @property
     def removed(self) -> bool:
@@ -81,6 +86,10 @@ class TabletConfig(msgspec.Struct, frozen=True, array_like=True):
         """Voters, then learners."""
         return self.voters + self.learners
 
+    def serving(self, wanted: Replicas) -> tuple[Replica, ...]:
+        """The members that clients are told of: learners too where the table wants them, for they serve reads."""
+        return self.members if isinstance(wanted, Regional) else self.voters
+
     @property
     def member_ids(self) -> tuple[str, ...]:
         return tuple(member.node_id for member in self.members)
@@ -88,7 +97,8 @@ class TabletConfig(msgspec.Struct, frozen=True, array_like=True):
 
 class TabletRecord(msgspec.Struct, frozen=True, array_like=True):
     """A tablet. `confirmed` are the replicas that were reported at least once: a replica is created by a nudge only
-    until then, so that one that lost its disk never comes back empty under its old name."""
+    until then, so that one that lost its disk never comes back empty under its old name. `leader` was reported last to
+    lead it, in the Raft term `leader_term`; None where nobody ever was."""
 
     tablet_id: str
     revision: int
@@ -97,6 +107,8 @@ class TabletRecord(msgspec.Struct, frozen=True, array_like=True):
     state: TabletState
     config: TabletConfig | None
     confirmed: tuple[str, ...]
+    leader: str | None = None
+    leader_term: int = 0
 
     @property
     def final(self) -> bool:
@@ -129,12 +141,12 @@ def changed_tablet(record: TabletRecord, **changes: object) -> TabletRecord:
 
 
 def new_table(
-    table_id: str, name: str, columns: tuple[Column, ...], replication_factor: int, design: str = "raft"
+    table_id: str, name: str, columns: tuple[Column, ...], replicas: Replicas, design: str = "raft"
 ) -> TableRecord:
     """The first committed revision of a table: RUNNING, with its tablets still PREPARING (appendix B)."""
     next_column_id = 1 + max((column.id for column in columns), default=-1)
     state = TableState.RUNNING
-    return TableRecord(table_id, 1, name, state, columns, 0, next_column_id, None, replication_factor, design)
+    return TableRecord(table_id, 1, name, state, columns, 0, next_column_id, None, replicas, design)
 
 
 def new_tablet(tablet_id: str, table_id: str, partition: Partition) -> TabletRecord:
@@ -172,7 +184,7 @@ def removed_table(record: TableRecord) -> TableRecord:
 
 def deleted_tablet(record: TabletRecord) -> TabletRecord:
     """The record of a tablet that is gone for good: it says so and no more, so that any table fits one batch (M7)."""
-    return changed_tablet(record, state=TabletState.DELETED, config=None, confirmed=())
+    return changed_tablet(record, state=TabletState.DELETED, config=None, confirmed=(), leader=None, leader_term=0)
 
 
 def table_info(record: TableRecord) -> TableInfo:

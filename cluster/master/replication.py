@@ -3,8 +3,9 @@
 A leader replica has evicted a dead one; its heartbeat shows the leader master a configuration with too few voters, and
 the master has the leader add a learner on a server that it chooses, then promote it. Replicas that are reported as
 failed or quarantined (G7) are removed and replaced alike, and so are those on a server that is lost, since its node was
-heard of as another one. Those on servers that are to leave are replaced first and removed then. Members beyond the
-table's replication factor, as masters and an operator add together, are removed.
+heard of as another one. Those on servers that are to leave are replaced first and removed then, and so are voters of a
+REGIONAL table that are out of place (`cluster.master.regional`). Members beyond what the table wants, as masters and an
+operator add together, are removed; learners that it wants stay learners.
 
 What to do next follows from the committed record alone, so that any later leader goes on from there; and every change
 is a compare-and-set on the record's op id (M9), so that of two masters one is refused.
@@ -13,17 +14,37 @@ is a compare-and-set on the record's op id (M9), so that of two masters one is r
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from cluster.master.calls import ServerCall
 from cluster.master.contract import Mutation, Operation, carry_out
 from cluster.master.locks import LockClass, LockKey
 from cluster.master.manager import CatalogManager, LeaderTerm, not_found
 from cluster.master.records import ServerRecord, TableRecord, TabletConfig, TabletRecord, TabletState
+from cluster.master.regional import (
+    at_home,
+    beyond,
+    has_room,
+    is_placed,
+    knows_all,
+    lacking,
+    leads_at_home,
+    learners_wanted,
+    misplaced,
+)
 from cluster.master.tservers import ServerEntry, best_placed, replica_load
 from cluster.raft.types import ChangeKind
-from cluster.wire.messages import FAILED, QUARANTINED, ChangeReplicas, Replica, TabletReport
-from cluster.wire.operating import DecommissionReply, DecommissionServer
+from cluster.wire.messages import (
+    FAILED,
+    QUARANTINED,
+    ChangeReplicas,
+    Regional,
+    Replica,
+    Replicas,
+    TabletReport,
+    voters_wanted,
+)
+from cluster.wire.operating import DecommissionReply, DecommissionServer, TransferLeadership
 from harness.levels import data_centre_of
 from harness.ports.api import node_of
 
@@ -49,18 +70,23 @@ class Health:
     """Servers that are to be emptied."""
     overdue: bool = False
     """Whether the tablet has lacked a replica, or had one too many, for longer than the grace."""
+    zones: Mapping[str, str] = field(default_factory=dict)
+    """Where servers stand."""
+    leader: str = ""
+    """The server that leads the tablet."""
 
 
 @dataclass(frozen=True, slots=True)
 class NextChange:
-    """A change of a tablet's configuration; `replica` is None for a learner whose server is still to be chosen, and for
-    whichever member can best be done without."""
+    """A change of a tablet's configuration; `replica` is None for a learner whose server is still to be chosen, in
+    `zone` if one is named, and for whichever member can best be done without."""
 
     kind: ChangeKind
     replica: Replica | None = None
+    zone: str | None = None
 
 
-def next_change(config: TabletConfig, replication_factor: int, health: Health) -> NextChange | None:
+def next_change(config: TabletConfig, wanted: Replicas, health: Health) -> NextChange | None:
     """The change that brings a tablet nearer to whole, None where there is none to make now.
 
     Voters are never fewer than a majority of as many as there should be, and a replica that works goes only once there
@@ -68,40 +94,80 @@ def next_change(config: TabletConfig, replication_factor: int, health: Health) -
     """
     # The order is the point: broken replicas go first, as far as a majority stays; one that is to leave goes only once
     # its replacement votes; members too many go before learners are dealt with; additions come last.
-    voters, leaving = config.voters, _leaving(config, health.leaving)
+    factor, voters = voters_wanted(wanted), config.voters
     broken = next((each for each in config.members if each.node_id in health.broken), None)
-    if broken is not None and (broken in config.learners or _can_spare(len(voters), replication_factor)):
+    if broken is not None and (broken in config.learners or _can_spare(len(voters), factor)):
         return NextChange(ChangeKind.REMOVE, broken)
-    if leaving and len(voters) > replication_factor:
+    if isinstance(wanted, Regional) and not knows_all(config, health.zones):
+        return None
+    leaving = _leaving(config, wanted, health)
+    if leaving and len(voters) > factor:
         return NextChange(ChangeKind.REMOVE, leaving[0])
-    wanted = replication_factor + (1 if leaving else 0)
-    if health.overdue and is_over_replicated(config, wanted):
+    most = factor + (1 if leaving else 0)
+    if health.overdue and is_over_replicated(config, most, wanted):
         return NextChange(ChangeKind.REMOVE)
-    if config.learners:
-        return _of_learners(config.learners, len(voters) < wanted, health)
-    if len(voters) < wanted and (health.overdue or len(voters) == replication_factor):
-        return NextChange(ChangeKind.ADD_LEARNER)
+    short = _short_of_voters(config, most, wanted, health)
+    if (change := _of_learners(config.learners, short, health)) is not None:
+        return change
+    if len(config.learners) > learners_wanted(wanted):
+        return None
+    if short and (health.overdue or len(voters) == factor):
+        return _addition(config, short, health)
+    return _addition(config, _short_of_learners(config, wanted, health), health) if health.overdue else None
+
+
+ANYWHERE = None
+"""In place of a zone, of a table that names none."""
+
+
+def _short_of_voters(config: TabletConfig, most: int, wanted: Replicas, health: Health) -> list[str | None]:
+    """Zones that lack a voter."""
+    if len(config.voters) >= most:
+        return []
+    if not isinstance(wanted, Regional):
+        return [ANYWHERE]
+    return [*lacking(config.voters, wanted.voters, health.zones, health.leaving)]
+
+
+def _short_of_learners(config: TabletConfig, wanted: Replicas, health: Health) -> list[str | None]:
+    if not isinstance(wanted, Regional):
+        return []
+    return [*lacking(config.learners, wanted.learners, health.zones, health.leaving)]
+
+
+def _addition(config: TabletConfig, zones: Iterable[str | None], health: Health) -> NextChange | None:
+    """A learner in the first of these zones that has room for one."""
+    for zone in zones:
+        if zone is ANYWHERE or has_room(zone, config, health.zones, health.live, health.leaving):
+            return NextChange(ChangeKind.ADD_LEARNER, zone=zone)
     return None
 
 
-def _leaving(config: TabletConfig, leaving: Collection[str]) -> list[Replica]:
-    return [each for each in config.voters if each.node_id in leaving]
+def _leaving(config: TabletConfig, wanted: Replicas, health: Health) -> list[Replica]:
+    """Voters that are to be replaced: those on servers that are to leave, then those that are out of place."""
+    found = [each for each in config.voters if each.node_id in health.leaving]
+    if isinstance(wanted, Regional) and knows_all(config, health.zones):
+        moving = misplaced(config, wanted, health.zones, health.leaving, health.leader)
+        found += [each for each in moving if each not in found]
+    return found
 
 
-def is_over_replicated(config: TabletConfig, wanted: int) -> bool:
-    """Whether there are members beyond as many voters as are wanted; while voters are lacking a learner is none."""
-    return len(config.voters) >= wanted and len(config.members) > wanted
+def is_over_replicated(config: TabletConfig, most: int, wanted: Replicas) -> bool:
+    """Whether there are members beyond `most` voters and the learners that are wanted; while voters are lacking a
+    learner is none."""
+    return len(config.voters) >= most and len(config.members) > most + learners_wanted(wanted)
 
 
 def _can_spare(voters: int, replication_factor: int) -> bool:
     return voters >= LEAST_VOTERS and voters - 1 >= replication_factor // 2 + 1
 
 
-def _of_learners(learners: Iterable[Replica], needed: bool, health: Health) -> NextChange | None:
-    """Promote one that is needed, remove one that is not to stay; its leader evicts one that is dead."""
+def _of_learners(learners: Iterable[Replica], short: Collection[str | None], health: Health) -> NextChange | None:
+    """Promote one that a zone lacks, remove one that is not to stay; its leader evicts one that is dead."""
     for learner in learners:
         if learner.node_id in health.leaving:
             return NextChange(ChangeKind.REMOVE, learner)
+        needed = ANYWHERE in short or health.zones.get(learner.node_id) in short
         if needed and learner.node_id in health.live:
             return NextChange(ChangeKind.PROMOTE, learner)
     return None
@@ -121,10 +187,16 @@ def newcomer(
 
 
 def surplus(
-    known: Sequence[ServerEntry], live: Collection[str], config: TabletConfig, leader: str, load: Mapping[str, int]
+    known: Sequence[ServerEntry],
+    live: Collection[str],
+    config: TabletConfig,
+    leader: str,
+    load: Mapping[str, int],
+    wanted: Replicas = 0,
 ) -> Replica:
     """The member that goes where a tablet has too many: a learner if there is one, else one that is not live, else one
     in the data centre, then the zone, with most of them, then on the most loaded server; its leader only if alone.
+    Of a REGIONAL table it is one that its zone has too many of.
     """
     zones = {each.node_id: each.zone for each in known}
     taken = [zones.get(member, "") for member in config.member_ids]
@@ -136,7 +208,14 @@ def surplus(
         beside = (centres.count(data_centre_of(zone)), taken.count(zone))
         return name != leader, member in config.learners, name not in live, *beside, load.get(name, 0), name
 
-    return max(config.members, key=rank)
+    return max(_too_many(config, wanted, zones, leader) or config.members, key=rank)
+
+
+def _too_many(config: TabletConfig, wanted: Replicas, zones: Mapping[str, str], leader: str) -> Sequence[Replica]:
+    if not isinstance(wanted, Regional):
+        return ()
+    learners = beyond(config.learners, wanted.learners, zones, leader)
+    return learners or beyond(config.voters, wanted.voters, zones, leader)
 
 
 def note_health(leadership: LeaderTerm, node_id: str, report: TabletReport) -> bool:
@@ -161,42 +240,59 @@ def replication_calls(manager: CatalogManager, leadership: LeaderTerm) -> list[S
     """What the leaders of tablets that are not whole are asked for now."""
     now_ns = manager.ports.clock.monotonic_ns()
     live = [entry.node_id for entry in manager.servers.live(now_ns)]
-    leaving, lost = leadership.caches.leaving, manager.servers.lost()
+    leaving, lost, zones = leadership.caches.leaving, manager.servers.lost(), manager.servers.zones()
     load: dict[str, int] | None = None
     calls: list[ServerCall] = []
     for tablet, table in _not_whole(leadership, lost):
         config = tablet.config
-        if config is None or (leader := _leader(leadership, tablet)) is None:
+        if config is None or (leader := _leader(config, tablet)) is None:
             continue
-        overdue = _overdue(manager, leadership, tablet, table, live, now_ns)
         broken = (*leadership.broken.get(tablet.tablet_id, {}), *lost)
-        health = Health(broken, live, leaving, overdue)
-        change = next_change(config, table.replication_factor, health)
+        health = Health(broken, live, leaving, zones=zones, leader=leader.node_id)
+        health = replace(health, overdue=_overdue(manager, leadership, tablet, table, health, now_ns))
+        change = next_change(config, table.replicas, health)
+        if change is None or change.replica == leader:
+            calls += _sent_home(tablet.tablet_id, config, table.replicas, leader, health)
         if change is None:
             continue
         replica = change.replica
         if replica is None:
             load = replica_load(leadership.caches.live_tablets.values()) if load is None else load
-            replica = _chosen(manager.servers.entries(), live, leaving, config, leader, change.kind, load)
+            replica = _chosen(manager.servers.entries(), health, config, change, table.replicas, load)
             if replica is None:
                 continue
         calls.append(ServerCall(leader, _request(tablet.tablet_id, config, change.kind, replica)))
     return calls
 
 
+def _sent_home(
+    tablet_id: str, config: TabletConfig, wanted: Replicas, leader: Replica, health: Health
+) -> list[ServerCall]:
+    """The leader of a REGIONAL tablet that stands elsewhere is asked to hand over to a voter at home."""
+    if not isinstance(wanted, Regional) or leads_at_home(leader.node_id, wanted, health.zones):
+        return []
+    target = at_home(config, wanted, health.zones, health.live)
+    if target is None:
+        return []
+    return [ServerCall(leader, TransferLeadership(tablet_id, target.node_id, CHANGE_TIMEOUT_S))]
+
+
 def _chosen(
     known: Sequence[ServerEntry],
-    live: Collection[str],
-    leaving: Collection[str],
+    health: Health,
     config: TabletConfig,
-    leader: Replica,
-    kind: ChangeKind,
+    change: NextChange,
+    wanted: Replicas,
     load: dict[str, int],
 ) -> Replica | None:
     """Who is to be added or removed where that is open; `load` counts who is added."""
-    if kind is ChangeKind.REMOVE:
-        return surplus(known, live, config, leader.node_id, load)
-    eligible = [server_id for server_id in live if server_id not in leaving]
+    if change.kind is ChangeKind.REMOVE:
+        return surplus(known, health.live, config, health.leader, load, wanted)
+    eligible = [
+        server_id
+        for server_id in health.live
+        if server_id not in health.leaving and change.zone in (ANYWHERE, health.zones.get(server_id))
+    ]
     chosen = newcomer(known, eligible, config.member_ids, load)
     if chosen is None:
         return None
@@ -206,15 +302,19 @@ def _chosen(
 
 def is_whole(leadership: LeaderTerm, tablet: TabletRecord, unfit: Collection[str]) -> bool:
     """Whether a tablet has the voters that it should have, none on servers that are lost or to leave (`unfit`), no
-    learners, no broken replica; if it runs."""
-    config = tablet.config
+    other learners, no broken replica; if it runs."""
+    config, wanted = tablet.config, leadership.caches.tables[tablet.table_id].replicas
     if config is None or tablet.state != TabletState.RUNNING:
         return True
-    if config.learners or tablet.tablet_id in leadership.broken:
+    if tablet.tablet_id in leadership.broken:
+        return False
+    if isinstance(wanted, Regional):
+        return is_placed(config, wanted, leadership.zones(), unfit, tablet.leader)
+    if config.learners:
         return False
     if unfit and any(server_id in unfit for server_id in config.node_ids):
         return False
-    return len(config.voters) == leadership.caches.tables[tablet.table_id].replication_factor
+    return len(config.voters) == wanted
 
 
 def keep_members(leadership: LeaderTerm, tablet_id: str) -> bool:
@@ -240,16 +340,18 @@ def _overdue(
     leadership: LeaderTerm,
     tablet: TabletRecord,
     table: TableRecord,
-    live: Collection[str],
+    health: Health,
     now_ns: int,
 ) -> bool:
-    """Whether a tablet has had too few voters for longer than the grace, or for as long one configuration of too many
-    members, with no learner that is still to get as far."""
-    config, factor = tablet.config, table.replication_factor
-    lacks = config is not None and len(config.voters) < factor
-    wanted = factor + (config is not None and bool(_leaving(config, leadership.caches.leaving)))
+    """Whether a tablet has had too few voters, or learners, for longer than the grace, or for as long one configuration
+    of too many members, with no learner that is still to get as far."""
+    config, wanted, factor = tablet.config, table.replicas, table.replication_factor
+    lacks = config is not None and (len(config.voters) < factor or bool(_short_of_learners(config, wanted, health)))
+    leaving = config is not None and bool(_leaving(config, wanted, health))
     too_many = (
-        config is not None and is_over_replicated(config, wanted) and not _catching_up(leadership, tablet, config, live)
+        config is not None
+        and is_over_replicated(config, factor + leaving, wanted)
+        and not _catching_up(leadership, tablet, config, health.live)
     )
     if config is None or not (lacks or too_many):
         leadership.amiss_since_ns.pop(tablet.tablet_id, None)
@@ -267,12 +369,9 @@ def _catching_up(leadership: LeaderTerm, tablet: TabletRecord, config: TabletCon
     return not all(leadership.holders.reached(each, tablet.tablet_id, config.op_index) for each in learners)
 
 
-def _leader(leadership: LeaderTerm, tablet: TabletRecord) -> Replica | None:
+def _leader(config: TabletConfig, tablet: TabletRecord) -> Replica | None:
     """The leader replica as last reported: it alone can change the configuration."""
-    hint = leadership.hints.get(tablet.tablet_id)
-    if hint is None or tablet.config is None:
-        return None
-    return next((each for each in tablet.config.voters if each.node_id == hint.leader), None)
+    return next((each for each in config.voters if each.node_id == tablet.leader), None)
 
 
 def _request(tablet_id: str, config: TabletConfig, kind: ChangeKind, replica: Replica) -> ChangeReplicas:

@@ -6,7 +6,6 @@ Beside them who holds replicas, as tablet servers said to the leader of a term.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -25,14 +24,6 @@ class Fate(Enum):
     BURY = "bury"
     """The persistent configuration has it no more: cases 3 and 4, by compare-and-set."""
     KEEP = "keep"
-
-
-@dataclass(frozen=True, slots=True)
-class LeaderHint:
-    """Who led a tablet as last reported, in which Raft term; soft state kept beside the record."""
-
-    term: int
-    leader: str | None
 
 
 class ReportedReplica(NamedTuple):
@@ -88,8 +79,8 @@ def next_record(
 ) -> TabletRecord | None:
     """The record after this report, or None if the report changes nothing that is persisted.
 
-    A configuration is replaced only by one with a higher log index (compare-and-set, M9); `addresses` are those of
-    tservers heard of, by node id.
+    A configuration is replaced only by one with a higher log index (compare-and-set, M9), a leader by one of a higher
+    term; `addresses` are those of tservers heard of, by node id.
     """
     if record.config is None or record.final:
         return None
@@ -100,6 +91,8 @@ def next_record(
     confirmed = record.confirmed
     if node_id in config.node_ids and node_id not in confirmed:
         confirmed = changes["confirmed"] = (*confirmed, node_id)
+    if report.leader is not None and (record.leader is None or report.term > record.leader_term):
+        changes["leader"], changes["leader_term"] = report.leader, report.term
     if record.state == TabletState.CREATING and _serves(report, config, confirmed):
         changes["state"] = TabletState.RUNNING
     return changed_tablet(record, **changes) if changes else None
@@ -121,13 +114,6 @@ def _next_config(current: TabletConfig, report: TabletReport, addresses: Mapping
 
     voters, learners = tuple(map(located, report.voters)), tuple(map(located, report.learners))
     return TabletConfig(report.config_index, voters, learners, report.config_term)
-
-
-def next_hint(hint: LeaderHint | None, report: TabletReport) -> LeaderHint | None:
-    """The leader as last reported: the highest term wins, and within a term the report that names one."""
-    if hint is not None and (report.term < hint.term or (report.term == hint.term and report.leader is None)):
-        return hint
-    return LeaderHint(report.term, report.leader)
 
 
 # ---- who holds replicas, and what of that has to go (M9) ----

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cluster.master.records import TabletRecord
-from cluster.wire.messages import Heartbeat, Replica
+from cluster.wire.messages import Heartbeat, Regional, Replica, Replicas
 from harness.levels import data_centre_of
 
 
@@ -83,6 +83,10 @@ class ServerMap:
     def _is_at(self, entry: ServerEntry) -> bool:
         return self._last_at[entry.address] == entry.node_id
 
+    def zones(self) -> dict[str, str]:
+        """The zone that each tserver last stated, by node id."""
+        return {node_id: entry.zone for node_id, entry in self._servers.items()}
+
     def addresses(self) -> dict[str, str]:
         """The address that each tserver last stated, by node id."""
         return {node_id: entry.address for node_id, entry in self._servers.items()}
@@ -117,6 +121,20 @@ def select_replicas(servers: Iterable[ServerEntry], load: Mapping[str, int], cou
     if len(chosen) < count:
         return None
     return tuple(Replica(server.node_id, server.address) for server in chosen)
+
+
+def founders(servers: Iterable[ServerEntry], load: Mapping[str, int], wanted: Replicas) -> tuple[Replica, ...] | None:
+    """A new tablet's voters; those in the home zone first, where zones are told. None if there are too few tservers."""
+    if not isinstance(wanted, Regional):
+        return select_replicas(servers, load, wanted)
+    known = list(servers)
+    chosen: tuple[Replica, ...] = ()
+    for zone in sorted(wanted.voters, key=lambda zone: zone != wanted.home):
+        there = select_replicas([each for each in known if each.zone == zone], load, wanted.voters[zone])
+        if there is None:
+            return None
+        chosen += there
+    return chosen
 
 
 def best_placed(servers: Iterable[ServerEntry], zones: Sequence[str], load: Mapping[str, int]) -> ServerEntry:

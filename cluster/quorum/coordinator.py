@@ -8,10 +8,10 @@ missing then gets a hint where the table is legacy (Q2); where it is logged a wr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from enum import Enum
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -242,6 +242,13 @@ class Exchange(Generic[Q]):
 
 _NS_PER_MS = 1_000_000
 
+OnAcknowledged: TypeAlias = Callable[[str, Collection[str], StoreMutation | StoreLogged], None]
+"""Called with the level, the replicas and what each was sent, as a write is acknowledged to its client."""
+
+
+def _ignore(*_: object) -> None:
+    return None
+
 
 class Coordinator:
     """Carries out what clients ask of partitions; `ids` are for the mutations of logged tables."""
@@ -260,6 +267,7 @@ class Coordinator:
         self._knobs, self._flaws = config.knobs, config.flaws
         self._locator, self._snitch, self._calls, self._hinting, self._ids = locator, snitch, calls, hinting, ids
         self._tasks: dict[asyncio.Task[None], None] = {}
+        self.on_acknowledged: OnAcknowledged = _ignore
 
     def close(self) -> None:
         """End whatever is under way."""
@@ -294,7 +302,10 @@ class Coordinator:
         self._spawn(self._until_settled(write, answered))
         await answered
         await pass_by(self._ports.failpoints, "quorum.after_write", replicas.tablet_id)
-        return self._written(state, request)
+        reply = self._written(state, request)
+        if isinstance(reply, Written):
+            self.on_acknowledged(request.level, [each.node_id for each in replicas.endpoints], message)
+        return reply
 
     async def _message(
         self, replicas: ReplicaSet, mutation: PartitionMutation, encoded: bytes

@@ -13,6 +13,7 @@ from hashlib import blake2b
 
 import msgspec
 
+from cluster.knobs import Knobs
 from cluster.quorum.calls import ReplicaCalls, Unanswered
 from cluster.quorum.deletions import Deletion
 from cluster.quorum.ids import LOWEST_TIME, MutationId, encode_id
@@ -141,11 +142,8 @@ class Gate:
 # ---- at a replica ----
 
 
-MOST_LISTED = 4_096
-"""Ids of one answer."""
 _TURN_IDS = 10_000
 """Ids hashed in one turn of the event loop."""
-_BATCH_BYTES = 1 << 20
 DELIVERY_TIMEOUT_S = 10.0
 
 
@@ -153,7 +151,7 @@ class Bounds:
     """Of one replica: `gate` decides what is let in. What is durable of it is a note in the replica's store.
 
     `on_bound` is told of each low bound when it is durable. A fence only rises, so one that a wrong clock asks for
-    would shut every writer out until clocks come there: it may lie above this replica's clock by `max_offset_ns`.
+    would shut every writer out until clocks come there: it may lie above this replica's clock by `max_clock_offset_ms`.
     """
 
     def __init__(
@@ -162,11 +160,11 @@ class Bounds:
         store: PartitionStore,
         log: MutationLog,
         on_bound: Callable[[int], None],
-        max_offset_ns: int,
+        knobs: Knobs,
         flaws: Collection[str] = (),
     ) -> None:
         self._ports, self._store, self._log, self._on_bound = ports, store, log, on_bound
-        self._max_offset_ns = max_offset_ns
+        self._knobs = knobs
         durable = Fence() if store.noted is None else decode_fence(store.noted)
         self.gate = Gate(durable, flaws)
         self._noting = asyncio.Lock()
@@ -237,8 +235,9 @@ class Bounds:
             return ErrorReply("BUSY", "another reconciliation is being noted here", definite=True)
         if isinstance(request, RaiseFenceTo):
             ahead_ns = request.time - self._ports.clock.wall_ns()
-            if ahead_ns > self._max_offset_ns:
-                message = f"a fence {ahead_ns} ns ahead of this replica's clock; {self._max_offset_ns} are allowed"
+            most_ns = self._knobs.max_clock_offset_ms * NS_PER_MS
+            if ahead_ns > most_ns:
+                message = f"a fence {ahead_ns} ns ahead of this replica's clock; {most_ns} are allowed"
                 return ErrorReply("CLOCK_OFFSET", message, definite=True)
             await pass_by(failpoints, "quorum.before_fence", tablet_id)
             await self.raise_fence(request.time)
@@ -270,9 +269,9 @@ class Bounds:
     def _listed(self, low: int, high: int) -> IdsListed:
         """The first ids; those of one time are never cut in two."""
         ids = self._log.index.between(low, high)
-        if len(ids) <= MOST_LISTED:
+        if len(ids) <= self._knobs.listed_ids:
             return IdsListed(tuple(ids), high)
-        below = ids[MOST_LISTED].time
+        below = ids[self._knobs.listed_ids].time
         if below == ids[0].time:
             below += 1  # All of them are of one time, and whoever asks on from there would get the same again.
         return IdsListed(tuple(self._log.index.between(low, below)), below)
@@ -284,7 +283,7 @@ class Bounds:
         size = 0
         try:
             for each in request.ids:
-                if size >= _BATCH_BYTES:
+                if size >= self._knobs.sent_bytes:
                     await self._deliver(request, target, batch, calls)
                     batch, size = [], 0
                 known = self._log.index.get(each)

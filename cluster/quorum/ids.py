@@ -29,7 +29,7 @@ much."""
 NODE_BYTES = 16
 ID_BYTES = 8 + NODE_BYTES
 
-_IDS_KIND = 20
+IDS_KIND = 20
 _MOST_TIME = (1 << 63) - 1
 
 
@@ -154,7 +154,7 @@ class MutationIds:
         wanted = self._times.wanted(self._clock.wall_ns())
         if wanted > _MOST_TIME:
             raise OverflowError("the times of ids are used up")
-        await self._disk.write_atomic(IDS_FILE, twice(_IDS_KIND, wanted.to_bytes(8, "big")))
+        await self._disk.write_atomic(IDS_FILE, twice(IDS_KIND, wanted.to_bytes(8, "big")))
         self._times.reserved = wanted
 
 
@@ -162,7 +162,7 @@ async def _read(disk: Disk) -> int | None:
     """The bound that was reserved last; None where nothing ever was."""
     if IDS_FILE not in disk.list(IDS_FILE):
         return None
-    found = await read_twice(disk, IDS_FILE, _IDS_KIND)
+    found = await read_twice(disk, IDS_FILE, IDS_KIND)
     if len(found) != 8:
         raise CorruptLog(f"{IDS_FILE}: the reservation of mutation ids is no number")
     return int.from_bytes(found, "big")

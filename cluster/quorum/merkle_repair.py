@@ -203,8 +203,6 @@ CALL_TIMEOUT_S = 5.0
 """Five times what a step takes: whoever is gone must not hold up the next repair."""
 _TURN_NS = 1_000_000_000
 """How long a step works, about, before it answers."""
-_BATCH_BYTES = 1 << 20
-"""How many bytes of partitions are sent at a time; a larger one goes alone."""
 _NS_PER_MS = 1_000_000
 
 
@@ -245,9 +243,11 @@ async def hash_leaves(store: PartitionStore, asked: HashLeaves, clock: Clock) ->
     return LeavesHashed(hasher.hashes(end), hasher.partitions, store.stats.read_bytes - read_before)
 
 
-async def stream_span(store: PartitionStore, asked: StreamSpan, calls: ReplicaCalls, ports: Ports) -> QuorumReply:
-    """Send the next partitions to the targets; raises Quarantined."""
-    streaming = _Streaming(asked, calls, ports.failpoints)
+async def stream_span(
+    store: PartitionStore, asked: StreamSpan, calls: ReplicaCalls, ports: Ports, batch_bytes: int
+) -> QuorumReply:
+    """Send the next partitions to the targets, `batch_bytes` at a time or a larger one alone; raises Quarantined."""
+    streaming = _Streaming(asked, calls, ports.failpoints, batch_bytes)
     began_ns, last_token = ports.clock.monotonic_ns(), -1
     scan = store.scan(asked.first, asked.last)
     try:
@@ -270,7 +270,8 @@ async def stream_span(store: PartitionStore, asked: StreamSpan, calls: ReplicaCa
 class _Streaming:
     """Partitions gathered from pieces, and sent to every target."""
 
-    def __init__(self, asked: StreamSpan, calls: ReplicaCalls, failpoints: Failpoints) -> None:
+    def __init__(self, asked: StreamSpan, calls: ReplicaCalls, failpoints: Failpoints, batch_bytes: int) -> None:
+        self._batch_bytes = batch_bytes
         self._asked, self._calls, self._failpoints = asked, calls, failpoints
         self._pieces: list[PartitionContents] = []
         self._waiting: list[bytes] = []
@@ -283,7 +284,7 @@ class _Streaming:
         if piece.last:
             self._add(piece.partition, join_contents(self._pieces))
             self._pieces = []
-        return self._bytes >= _BATCH_BYTES
+        return self._bytes >= self._batch_bytes
 
     async def send(self) -> None:
         """Send what waits; raises Unanswered."""

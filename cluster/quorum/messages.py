@@ -27,7 +27,7 @@ READ_REPAIRS = (BLOCKING, NONE)
 # ---- from clients ----
 
 
-class WritePartition(msgspec.Struct, frozen=True, tag="WritePartition"):
+class WritePartition(msgspec.Struct, frozen=True, tag=True):
     """Write a mutation of one partition at a level, within `timeout_s`. Answered by `Written`."""
 
     table: str
@@ -36,7 +36,7 @@ class WritePartition(msgspec.Struct, frozen=True, tag="WritePartition"):
     timeout_s: Seconds
 
 
-class ReadPartition(msgspec.Struct, frozen=True, tag="ReadPartition"):
+class ReadPartition(msgspec.Struct, frozen=True, tag=True):
     """Read one page of a partition at a level, behind the page that gave `token`. Answered by `PageRead`.
 
     `prefer` names replicas that are to be taken for the nearest, in that order.
@@ -51,7 +51,7 @@ class ReadPartition(msgspec.Struct, frozen=True, tag="ReadPartition"):
     prefer: tuple[str, ...] = ()
 
 
-class ReadReplica(msgspec.Struct, frozen=True, tag="ReadReplica"):
+class ReadReplica(msgspec.Struct, frozen=True, tag=True):
     """Read what this node's own replica holds and nothing else, to compare replicas. Answered by `PageRead`."""
 
     table: str
@@ -75,13 +75,13 @@ class ToReplica(msgspec.Struct, frozen=True):
     epoch: int
 
 
-class StoreMutation(ToReplica, frozen=True, tag="StoreMutation"):
+class StoreMutation(ToReplica, frozen=True, tag=True):
     """Make a mutation durable at this replica. Answered by `Stored`."""
 
     mutation: bytes
 
 
-class FetchRows(ToReplica, frozen=True, tag="FetchRows"):
+class FetchRows(ToReplica, frozen=True, tag=True):
     """Send what this replica holds of the slice, or only its digest. Answered by `RowsFetched` or `RowsDigest`."""
 
     slice: Slice
@@ -91,7 +91,7 @@ class FetchRows(ToReplica, frozen=True, tag="FetchRows"):
 # ---- repair ----
 
 
-class RepairTable(msgspec.Struct, frozen=True, tag="RepairTable"):
+class RepairTable(msgspec.Struct, frozen=True, tag=True):
     """Compare and repair the replicas of a legacy table, tablet by tablet, as an operator asks. Answered by `Repaired`.
 
     One that takes longer than `timeout_s` is given up, and what was streamed by then stays.
@@ -101,11 +101,11 @@ class RepairTable(msgspec.Struct, frozen=True, tag="RepairTable"):
     timeout_s: Seconds
 
 
-class StopRepairs(msgspec.Struct, frozen=True, tag="StopRepairs"):
+class StopRepairs(msgspec.Struct, frozen=True, tag=True):
     """Break off all repairs that this node coordinates. Answered by `Stored`."""
 
 
-class HashLeaves(ToReplica, frozen=True, tag="HashLeaves"):
+class HashLeaves(ToReplica, frozen=True, tag=True):
     """Scan partitions and hash them into the leaves of a tree over `first` to `last` (`cluster.quorum.merkle_repair`).
 
     Begins with `first_leaf` and answers after a while with as many as are done. Deletions that were taken before
@@ -119,7 +119,7 @@ class HashLeaves(ToReplica, frozen=True, tag="HashLeaves"):
     deleted_before_ms: int
 
 
-class StreamSpan(ToReplica, frozen=True, tag="StreamSpan"):
+class StreamSpan(ToReplica, frozen=True, tag=True):
     """Send partitions with tokens from `first` to `last`, whole, to other replicas. Answered by `SpanStreamed`.
 
     Answers after a while, and says where it has to go on.
@@ -130,7 +130,7 @@ class StreamSpan(ToReplica, frozen=True, tag="StreamSpan"):
     targets: tuple[Replica, ...]
 
 
-class TakePartitions(ToReplica, frozen=True, tag="TakePartitions"):
+class TakePartitions(ToReplica, frozen=True, tag=True):
     """Make durable what another replica knows of whole partitions, one mutation for each. Answered by `Stored`."""
 
     mutations: tuple[bytes, ...]
@@ -149,19 +149,19 @@ class LoggedMutation(msgspec.Struct, frozen=True, array_like=True):
     mutation: bytes
 
 
-class StoreLogged(ToReplica, frozen=True, tag="StoreLogged"):
+class StoreLogged(ToReplica, frozen=True, tag=True):
     """Make a new mutation durable at this replica. Answered by `Stored`, or `BelowFence` where it was not taken."""
 
     mutation: LoggedMutation
 
 
-class DeliverMutations(ToReplica, frozen=True, tag="DeliverMutations"):
+class DeliverMutations(ToReplica, frozen=True, tag=True):
     """Make mutations durable that another replica holds, whatever the fence says. Answered by `Stored`."""
 
     mutations: tuple[LoggedMutation, ...]
 
 
-class ReadSnapshot(ToReplica, frozen=True, tag="ReadSnapshot"):
+class ReadSnapshot(ToReplica, frozen=True, tag=True):
     """Send the rows of the slice and a plain summary of its partition, as of one moment. Answered by `SnapshotRead`.
 
     With `as_of`, the moment of an earlier answer, also every mutation of the partition that was applied since; or
@@ -172,7 +172,7 @@ class ReadSnapshot(ToReplica, frozen=True, tag="ReadSnapshot"):
     as_of: int | None = None
 
 
-class SummarizePartition(ToReplica, frozen=True, tag="SummarizePartition"):
+class SummarizePartition(ToReplica, frozen=True, tag=True):
     """Send a summary of what was applied to a partition, from a bound on (or this replica's own, if that is higher).
 
     `detail` is the size of its sketch (`cluster.quorum.summaries`); with `as_of` it is of the moment of an earlier
@@ -185,7 +185,7 @@ class SummarizePartition(ToReplica, frozen=True, tag="SummarizePartition"):
     as_of: int | None = None
 
 
-class FetchMutations(ToReplica, frozen=True, tag="FetchMutations"):
+class FetchMutations(ToReplica, frozen=True, tag=True):
     """Send whole mutations. Answered by `MutationsFetched`; those that every replica has by now may be missing."""
 
     ids: tuple[MutationId, ...]
@@ -197,38 +197,38 @@ LoggedRequest: TypeAlias = StoreLogged | DeliverMutations | ReadSnapshot | Summa
 # ---- reconciliation (Q6) ----
 
 
-class AskLowBound(ToReplica, frozen=True, tag="AskLowBound"):
+class AskLowBound(ToReplica, frozen=True, tag=True):
     """Tell the low bound and the clock. Answered by `BoundReply`."""
 
 
-class RaiseFenceTo(ToReplica, frozen=True, tag="RaiseFenceTo"):
+class RaiseFenceTo(ToReplica, frozen=True, tag=True):
     """Refuse new mutations below `time`; answered by `BoundReply` when nothing below it can come to be here."""
 
     time: int
 
 
-class HashIds(ToReplica, frozen=True, tag="HashIds"):
+class HashIds(ToReplica, frozen=True, tag=True):
     """Hash the ids that were applied here, with times from `low` on and below `high`. Answered by `IdsHashed`."""
 
     low: int
     high: int
 
 
-class ListIds(ToReplica, frozen=True, tag="ListIds"):
+class ListIds(ToReplica, frozen=True, tag=True):
     """List the ids that `HashIds` hashes, or the first of them. Answered by `IdsListed`."""
 
     low: int
     high: int
 
 
-class SendMutations(ToReplica, frozen=True, tag="SendMutations"):
+class SendMutations(ToReplica, frozen=True, tag=True):
     """Deliver mutations that are here to another replica. Answered by `Stored` when they are durable there."""
 
     ids: tuple[MutationId, ...]
     target: Replica
 
 
-class RaiseLowBound(ToReplica, frozen=True, tag="RaiseLowBound"):
+class RaiseLowBound(ToReplica, frozen=True, tag=True):
     """All replicas have everything below `bound`. Answered by `Stored`."""
 
     bound: int
@@ -250,13 +250,13 @@ QuorumRequest: TypeAlias = WritePartition | ReadPartition | ReadReplica | Repair
 # ---- answers ----
 
 
-class Written(msgspec.Struct, frozen=True, tag="Written"):
+class Written(msgspec.Struct, frozen=True, tag=True):
     """The mutation is durable at these replicas, which are enough for its level."""
 
     replicas: tuple[str, ...]
 
 
-class PageRead(msgspec.Struct, frozen=True, tag="PageRead"):
+class PageRead(msgspec.Struct, frozen=True, tag=True):
     """What was found, deletions included; the replicas whose answers made it; and what continues behind it, if any."""
 
     page: Page
@@ -264,23 +264,23 @@ class PageRead(msgspec.Struct, frozen=True, tag="PageRead"):
     token: bytes | None = None
 
 
-class Stored(msgspec.Struct, frozen=True, tag="Stored"):
+class Stored(msgspec.Struct, frozen=True, tag=True):
     """What was sent is durable at this replica."""
 
 
-class RowsFetched(msgspec.Struct, frozen=True, tag="RowsFetched"):
+class RowsFetched(msgspec.Struct, frozen=True, tag=True):
     """What the replica holds of the slice, as of one moment."""
 
     page: Page
 
 
-class RowsDigest(msgspec.Struct, frozen=True, tag="RowsDigest"):
+class RowsDigest(msgspec.Struct, frozen=True, tag=True):
     """`cluster.quorum.slices.page_digest` of it."""
 
     digest: bytes
 
 
-class LeavesHashed(msgspec.Struct, frozen=True, tag="LeavesHashed"):
+class LeavesHashed(msgspec.Struct, frozen=True, tag=True):
     """The hashes of the next leaves, at least one; what they hold, and what was read from the disk for them."""
 
     hashes: tuple[bytes, ...]
@@ -288,7 +288,7 @@ class LeavesHashed(msgspec.Struct, frozen=True, tag="LeavesHashed"):
     read_bytes: int
 
 
-class SpanStreamed(msgspec.Struct, frozen=True, tag="SpanStreamed"):
+class SpanStreamed(msgspec.Struct, frozen=True, tag=True):
     """How many partitions, of how many bytes, are durable at each target; `next_token` goes on, None at the end."""
 
     partitions: int
@@ -296,7 +296,7 @@ class SpanStreamed(msgspec.Struct, frozen=True, tag="SpanStreamed"):
     next_token: int | None
 
 
-class Repaired(msgspec.Struct, frozen=True, tag="Repaired"):
+class Repaired(msgspec.Struct, frozen=True, tag=True):
     """What a repair has done: `read_bytes` from disks of all replicas to compare them, `sent_bytes` between them.
 
     `leaves` are those that differed; `partitions` counts each as often as it was sent.
@@ -309,13 +309,13 @@ class Repaired(msgspec.Struct, frozen=True, tag="Repaired"):
     sent_bytes: int = 0
 
 
-class BelowFence(msgspec.Struct, frozen=True, tag="BelowFence"):
+class BelowFence(msgspec.Struct, frozen=True, tag=True):
     """A new mutation was not taken: its id lies below this time (Q7)."""
 
     fence: int
 
 
-class SnapshotRead(msgspec.Struct, frozen=True, tag="SnapshotRead"):
+class SnapshotRead(msgspec.Struct, frozen=True, tag=True):
     """Rows and the summary of one moment, which `as_of` names; `newer` are mutations since the moment asked for."""
 
     page: Page
@@ -324,17 +324,17 @@ class SnapshotRead(msgspec.Struct, frozen=True, tag="SnapshotRead"):
     newer: tuple[LoggedMutation, ...] = ()
 
 
-class SnapshotGone(msgspec.Struct, frozen=True, tag="SnapshotGone"):
+class SnapshotGone(msgspec.Struct, frozen=True, tag=True):
     """Of the moment that was asked for not enough is known any more: read anew."""
 
 
-class PartitionSummary(msgspec.Struct, frozen=True, tag="PartitionSummary"):
+class PartitionSummary(msgspec.Struct, frozen=True, tag=True):
     """The summary of a partition that was asked for."""
 
     summary: Summary
 
 
-class MutationsFetched(msgspec.Struct, frozen=True, tag="MutationsFetched"):
+class MutationsFetched(msgspec.Struct, frozen=True, tag=True):
     """The mutations that were asked for, as far as they are here."""
 
     mutations: tuple[LoggedMutation, ...]
@@ -343,20 +343,20 @@ class MutationsFetched(msgspec.Struct, frozen=True, tag="MutationsFetched"):
 LoggedReply: TypeAlias = BelowFence | SnapshotRead | SnapshotGone | PartitionSummary | MutationsFetched
 
 
-class BoundReply(msgspec.Struct, frozen=True, tag="BoundTold"):
+class BoundReply(msgspec.Struct, frozen=True, tag=True):
     """The replica's low bound, and what its clock shows."""
 
     low_bound: int
     clock_ns: int
 
 
-class IdsHashed(msgspec.Struct, frozen=True, tag="IdsHashed"):
+class IdsHashed(msgspec.Struct, frozen=True, tag=True):
     """16 bytes: equal for equal sets of ids, different otherwise."""
 
     hashed: bytes
 
 
-class IdsListed(msgspec.Struct, frozen=True, tag="IdsListed"):
+class IdsListed(msgspec.Struct, frozen=True, tag=True):
     """The ids that were asked for, as far as below this time."""
 
     ids: tuple[MutationId, ...]

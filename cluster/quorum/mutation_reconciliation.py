@@ -119,9 +119,6 @@ class Abandoned:
 Step: TypeAlias = RaiseFence | AskBound | Compare | Collect | SendMissing | RaiseBound
 Instruction: TypeAlias = Step | Reconciled | Abandoned
 
-MOST_AT_ONCE = 512
-"""Mutations of one delivery."""
-
 
 def backdated(now: int, write_timeout_ns: int, margin_ns: int) -> int:
     """A reconciliation time that writes which began lately are above of."""
@@ -140,7 +137,9 @@ class _ReconcileStage(Enum):
 class Reconciliation:
     """One of `replicas` below `time`; `fenced` raises the bound, otherwise they only exchange what they miss."""
 
-    def __init__(self, replicas: Sequence[str], time: int, fenced: bool = True) -> None:
+    def __init__(self, replicas: Sequence[str], time: int, fenced: bool = True, most_sent: int = 512) -> None:
+        self._most_sent = most_sent
+        """The most mutations of one delivery."""
         self._replicas, self._time, self._fenced = list(replicas), time, fenced
         """Who takes part: with a fence all replicas of the epoch, at any time; without one whoever answers."""
         self._stage = _ReconcileStage.FENCING
@@ -277,7 +276,7 @@ class Reconciliation:
                     lacking.setdefault(source, []).append(each)
             for source, ids in lacking.items():
                 ids.sort()
-                some = (tuple(ids[at : at + MOST_AT_ONCE]) for at in range(0, len(ids), MOST_AT_ONCE))
+                some = (tuple(ids[at : at + self._most_sent]) for at in range(0, len(ids), self._most_sent))
                 self._due.update((SendMissing(source, target, each), None) for each in some)
         self._stage = _ReconcileStage.DELIVERING
         return list(self._due) if self._due else self._go_on()
@@ -349,7 +348,8 @@ class Reconciling:
         time = await self._pick_time(replicas, fenced)
         if time is None:
             return Abandoned("not all replicas told their clocks")
-        return await _Meeting(replicas, time, fenced, self._calls, self._ports.failpoints).run()
+        state = Reconciliation([each.node_id for each in replicas.endpoints], time, fenced, self._knobs.sent_mutations)
+        return await _Meeting(replicas, state, fenced, self._calls, self._ports.failpoints).run()
 
     async def _take_turns(self, period_s: float, fenced: bool) -> None:
         """Replicas of a tablet take turns, period by period of the wall clock: restarts don't change whose it is."""
@@ -391,11 +391,16 @@ class _Meeting:
     """Carries the instructions of one reconciliation out, each beside the others, and hands what comes of them back."""
 
     def __init__(
-        self, replicas: ReplicaSet, time: int, fenced: bool, calls: ReplicaCalls, failpoints: Failpoints
+        self,
+        replicas: ReplicaSet,
+        state: Reconciliation,
+        fenced: bool,
+        calls: ReplicaCalls,
+        failpoints: Failpoints,
     ) -> None:
         self._replicas, self._calls, self._failpoints = replicas, calls, failpoints
         self._timeout_s = STEP_TIMEOUT_S if fenced else POLL_TIMEOUT_S
-        self._state = Reconciliation([each.node_id for each in replicas.endpoints], time, fenced)
+        self._state = state
         self._sending = asyncio.Semaphore(_DELIVERIES_AT_ONCE)
 
     async def run(self) -> Reconciled | Abandoned:

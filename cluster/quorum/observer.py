@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from cluster.quorum.ids import MutationId
+from cluster.quorum.messages import QuorumReply, ReplicaRequest, StoreLogged, StoreMutation
 from cluster.quorum.slices import Page, Slice
 from cluster.quorum.summaries import Summary
 
@@ -13,6 +14,13 @@ class QuorumObserver:
     """Whom a node's coordinator and its replicas of quorum tablets tell; `group` names the tablet."""
 
     __slots__ = ()
+
+    def replica_answers(self, request: ReplicaRequest, reply: QuorumReply) -> None:
+        """A replica of this node answers a coordinator, which may be its own."""
+
+    def write_acknowledged(self, level: str, replicas: Collection[str], message: StoreMutation | StoreLogged) -> None:
+        """This node's coordinator is about to tell its client that a write is durable at this level; `message` is what
+        each of the replicas was sent."""
 
     def id_made(self, each: MutationId) -> None:
         """This node's coordinator names a mutation so, and has sent it to nobody."""
@@ -33,7 +41,7 @@ class QuorumObserver:
     def bound_raised(self, group: str, bound: int) -> None:
         """This replica of a logged tablet knows that all have everything below the bound; also after a restart."""
 
-    def deletion_purged(self, group: str, taken_ns: int, low_bound: int) -> None:
+    def deletion_purged(self, group: str, taken_ns: int) -> None:
         """This replica of a logged tablet forgets a deletion, which counts as taken then."""
 
 

@@ -53,7 +53,7 @@ from cluster.quorum.observer import QuorumObserver
 from cluster.quorum.partition_store import Arrival, Ledger, PartitionStore
 from cluster.quorum.replica_sets import Endpoint, ReplicaSet
 from cluster.quorum.slices import Page, Slice, page_digest
-from cluster.quorum.sorted.live import SortedOptions
+from cluster.quorum.sorted.live import sorted_options
 from cluster.quorum.sorted.store import SortedStore
 from cluster.raft.types import Configuration, Member, Message
 from cluster.wire.messages import (
@@ -194,7 +194,7 @@ class PartitionReplica(Leaderless):
             self._knobs,
             log,
             purgeable=replication.purgeable,
-            options=SortedOptions(memtable_bytes=self._knobs.memtable_bytes),
+            options=sorted_options(self._knobs),
             on_quarantined=on_failure,
             ledger=replication.ledger,
         )
@@ -312,7 +312,7 @@ class LegacyReplica:
         if isinstance(request, HashLeaves):
             return await hash_leaves(store, request, self._ports.clock)
         if isinstance(request, StreamSpan):
-            return await stream_span(store, request, calls, self._ports)
+            return await stream_span(store, request, calls, self._ports, self._knobs.sent_bytes)
         return OTHER_DESIGN
 
     async def _take(self, store: PartitionStore, encoded: tuple[bytes, ...]) -> QuorumReply:
@@ -365,7 +365,7 @@ class LoggedReplica:
             store,
             self.log,
             lambda bound: observer.bound_raised(tablet_id, bound),
-            self._knobs.max_clock_offset_ms * NS_PER_MS,
+            self._knobs,
             self._flaws,
         )
 
@@ -378,7 +378,7 @@ class LoggedReplica:
         else:
             over = purgeable_below(deletion, low_bound, grace_ms)
         if over:
-            self._observer.deletion_purged(self._tablet_id, taken_ns(deletion), low_bound)
+            self._observer.deletion_purged(self._tablet_id, taken_ns(deletion))
         return over
 
     async def answer(self, store: PartitionStore, request: ReplicaRequest, calls: ReplicaCalls) -> QuorumReply:
@@ -454,7 +454,8 @@ class LoggedReplica:
     # ---- reads ----
 
     async def _read(self, store: PartitionStore, request: ReadSnapshot) -> QuorumReply:
-        """Rows and summary are of one moment: both are taken in one turn of the event loop."""
+        """Rows and summary are of one moment: a store's read is of the turn in which it is called, in which the summary
+        is taken, however long the disk takes."""
         partition = request.slice.partition
         summary, as_of = self.log.summary(partition), self.log.last
         newer = () if request.as_of is None else self.log.newer(partition, request.as_of)

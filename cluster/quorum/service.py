@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from cluster.client.client import ClusterClient
@@ -34,6 +34,7 @@ from cluster.quorum.observer import UNOBSERVED, QuorumObserver
 from cluster.quorum.replica import PartitionReplica
 from cluster.quorum.replica_sets import NotLocated, ReplicaLocator, ReplicaSet, Snitch
 from cluster.wire.identity import PeerCheck, stranger
+from cluster.wire.known_masters import KnownMasters
 from cluster.wire.messages import ErrorReply
 from harness.errors import UNDECODABLE
 from harness.ports.api import Peer, Ports
@@ -53,9 +54,11 @@ class QuorumService:
         config: NodeConfig,
         replicas: Mapping[str, object],
         check: PeerCheck,
+        masters: Callable[[], KnownMasters],
         observer: QuorumObserver = UNOBSERVED,
     ) -> None:
-        self._ports, self._config, self._replicas, self._check = ports, config, replicas, check
+        self._ports, self._replicas, self._check = ports, replicas, check
+        self._observer, self._masters = observer, masters
         self._log: NodeLog | None = None
         self._locator = ReplicaLocator(ports.clock, self._client)
         snitch = Snitch(ports.node_id, config.zone)
@@ -64,6 +67,7 @@ class QuorumService:
         self._hinting = Hinting(ports, self._hints_view, address, calls, grace_ms, config.flaws)
         self._ids = MutationIds(ports.node_id, ports.clock, ports.disk, config.flaws, observer.id_made)
         self._coordinator = Coordinator(ports, config, self._locator, snitch, calls, self._hinting, self._ids)
+        self._coordinator.on_acknowledged = observer.write_acknowledged
         self._repairs = Repairs(ports, config.knobs, calls, self._first_of)
         self._reconciling = Reconciling(ports, config.knobs, calls, self._logged)
 
@@ -119,7 +123,9 @@ class QuorumService:
         replica = self._replicas.get(request.tablet_id)
         if not isinstance(replica, PartitionReplica):
             return _absent(request.tablet_id, replica)
-        return await replica.answer(request, self._calls)
+        reply = await replica.answer(request, self._calls)
+        self._observer.replica_answers(request, reply)
+        return reply
 
     async def _read_own(self, request: ReadReplica) -> QuorumReply:
         try:
@@ -156,8 +162,7 @@ class QuorumService:
                 yield replica.replica_set
 
     def _client(self) -> ClusterClient:
-        masters = [master.address for master in self._config.masters]
-        return ClusterClient(self._ports, masters, _MASTERS_TIMEOUT_S)
+        return ClusterClient(self._ports, [each.address for each in self._masters().masters], _MASTERS_TIMEOUT_S)
 
     def _hints_view(self) -> GroupLog:
         assert self._log is not None

@@ -179,6 +179,10 @@ class Raft:
         """Whether this replica is silent and needs no timer: an asleep leader, or a follower that has agreed (G6)."""
         return quiescence.sleeps(self._state)
 
+    def kept_awake(self, now_ns: int) -> bool:
+        """Whether something keeps the group that this node leads from ever falling silent."""
+        return quiescence.kept_awake(self._state, now_ns)
+
     def snapshot_meta(self, applied_index: int) -> SnapshotMeta | None:
         """What a snapshot of the state machine as of `applied_index` covers; None if a later one stands already."""
         state = self._state

@@ -73,6 +73,8 @@ def hear(state: State) -> None:
         progress, echoed_ns = state.progress.get(peer), liveness.echoed_ns(peer)
         if progress is not None:
             leader.note_contact(state, progress, echoed_ns, progress.acked_round, echoed_ns)
+    if quiet.asleep:
+        extension(state)  # its node closes timestamps by it, and asks each group only where something happens
 
 
 def sleeps(state: State) -> bool:
@@ -200,6 +202,15 @@ def asks(state: State, now_ns: int) -> bool:
     state.asked_in_term = state.term
     state.out.rarely.quiescence = Quiescence(Silence.LEADS, tuple(state.progress))
     return True
+
+
+def kept_awake(state: State, now_ns: int) -> bool:
+    """Whether the leader's group can't fall silent, however long it is at rest: nobody asks for that here, or a member
+    does not answer, or lags so far behind that it is not sent what follows."""
+    if state.liveness is None or not state.config.quiesce_after_ns:
+        return True
+    heard_ns = now_ns - state.config.election_timeout_ns
+    return any(each.acked_ns < heard_ns or each.mode is not Mode.REPLICATE for each in state.progress.values())
 
 
 def is_new(state: State) -> bool:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -17,17 +18,18 @@ from cluster.groups.group import Group
 from cluster.groups.waiters import NotProposed, OutcomeUnknown
 from cluster.knobs import Knobs
 from cluster.ranges import requests
+from cluster.ranges.closed_reads import answered
 from cluster.ranges.latches import Latch, Latches
 from cluster.ranges.lease import HeldLease, Holding, refused
-from cluster.ranges.lease_record import Lease
-from cluster.ranges.promises import InFlight, Promises
+from cluster.ranges.observer import RangeObserver
+from cluster.ranges.promises import InFlight, Promises, SharedClosed
 from cluster.ranges.requests import Change, Read
-from cluster.ranges.tablet import Put, TabletMachine, WriteBatch
+from cluster.ranges.tablet import NO_REQUEST, HoldBatch, Put, TabletMachine, WriteBatch
 from cluster.store.cells import Span
 from cluster.store.hlc import Timestamp
 from cluster.store.intents import OpenIntent
 from cluster.store.node_clock import NodeClock
-from cluster.wire.messages import ErrorReply, encode
+from cluster.wire.messages import Done, ErrorReply, HoldCells, PushHold, ReadTime, SettleHold, encode
 from cluster.wire.rows import ChangeRow
 from harness.ports.api import Clock, Ports
 from harness.ports.failpoints import pass_by
@@ -46,16 +48,6 @@ _INTENT_OPEN = _fault("INTENT_OPEN", "a transaction that is not decided yet has 
 _CHANGE_TIMED_OUT = _fault("TIMED_OUT", "no quorum within the deadline", definite=False)
 
 
-OnClosed: TypeAlias = Callable[[int, int, Lease | None], None]
-"""Called with a lease's sequence, the closed timestamp just assigned under it, and the record that is applied here."""
-OnRead: TypeAlias = Callable[[tuple[Span, ...], int], None]
-"""Called with what was read, and as of which time, as it is about to be answered."""
-
-
-def _ignore(*_: object) -> None:
-    return None
-
-
 class Evaluating(msgspec.Struct):
     """A change between its latches and its log position."""
 
@@ -67,6 +59,14 @@ class Evaluating(msgspec.Struct):
     in_flight: InFlight
     read_at: int | None = None
     """As of when it has read, where it turned out not to be applied."""
+
+
+class RefusedRow(Exception):
+    """A change of a row can't be carried out under the schema in force: nothing was proposed."""
+
+    def __init__(self, reply: ErrorReply) -> None:
+        super().__init__(reply.message)
+        self.reply = reply
 
 
 class Evaluation:
@@ -88,12 +88,13 @@ class Evaluation:
         self._timeout_s = knobs.request_timeout_ms / 1e3
         self._duration_ns = knobs.lease_record_ns
         self._closed_lag_ns = knobs.closed_lag_ms * _MS
+        self._hold_ns = knobs.hold_ms * _MS
+        self._read_spans, self._exact = knobs.read_spans, bool(knobs.exact_tracker)
         self._deadlines = Deadlines(ports.clock, self._timeout_s)
         self._latches = Latches()
         self._promises: Promises | None = None
         self._log: Group | None = None
-        self.on_closed: OnClosed = _ignore
-        self.on_read: OnRead = _ignore
+        self.observer = RangeObserver()
         self._group_id = ""
 
     def attach(self, log: Group, group_id: str) -> None:
@@ -106,6 +107,7 @@ class Evaluation:
 
     def promised(self) -> tuple[Timestamp, Timestamp]:
         """(The highest timestamp closed, the highest served) under the lease held last: what successors stay above."""
+        self.leave()
         closed, read = (0, 0) if self._promises is None else self._promises.summary()
         return Timestamp(closed), Timestamp(read)
 
@@ -113,20 +115,20 @@ class Evaluation:
 
     async def change(self, change: Change) -> bytes:
         """A change from its arrival to its answer, an encoded Done or ErrorReply."""
-        puts = requests.puts_of(change)
-        problem = requests.problem(puts)
-        if problem is not None:
-            return _fault("INVALID", problem)
+        if type(change) is SettleHold:
+            puts = self._held_puts(change.transaction)
+        else:
+            puts = requests.puts_of(change)
+            problem = requests.problem(puts)
+            if problem is not None:
+                return _fault("INVALID", problem)
         held = self._holding.held()
         if held is None:
             return self._holding.refusal()
-        if type(change) is ChangeRow:
-            refusal = requests.row_refusal(change, self._machine.schema_in_force)
-            if refusal is not None:
-                return encode(refusal)
         answer = self._machine.answered(change.request_id)
-        if answer is not None:
-            return answer  # a double of what is still in flight is found at apply
+        if answer is not None:  # a double of what is still in flight is found at apply
+            self.observer.change_answered(self._group_id, change.request_id, answer)
+            return answer
         requested = self._requested(change)
         latch = self._latches.acquire((), requests.points_of(puts))
         if not latch.granted:
@@ -138,12 +140,17 @@ class Evaluation:
             return self._holding.refusal()
         promises = self._promises_of(held)
         work = Evaluating(change, puts, latch, promises, promises.sequence, promises.enter(requested))
+        self.observer.change_begun(self._group_id, change, latch.writes, work.in_flight.timestamp)
         try:
             proposed = await self._evaluate(work, self._log)
         except BaseException as error:
             self._dead(work)
             if isinstance(error, OpenIntent):
+                if self._clock.shown() - error.intent.written_at > self._hold_ns:
+                    await self.push(PushHold(self._group_id, error.intent.transaction, 0))
                 return _INTENT_OPEN
+            if isinstance(error, RefusedRow):
+                return encode(error.reply)
             raise
         return await self._decided(work, proposed)
 
@@ -154,16 +161,24 @@ class Evaluation:
 
     async def _evaluate(self, work: Evaluating, log: Group) -> asyncio.Future[bytes]:
         """From the timestamp cache to the proposal. Lease sequence and tracker entry stay what they are, whatever
-        happens where this waits; later steps only raise the timestamp. Raises OpenIntent.
+        happens where this waits; later steps only raise the timestamp. Raises OpenIntent, RefusedRow.
         """
         if self._failpoints.armed:
             await pass_by(self._failpoints, "tablet.evaluating", self._group_id)
+        if type(work.change) is SettleHold:
+            return self._settle(work, work.change, log)
         spans = work.latch.writes
         timestamp = work.in_flight.timestamp
         if self._heeds_reads:
             timestamp = max(timestamp, work.promises.highest_read(spans) + 1)
         for span in spans:
             timestamp = max(timestamp, self._machine.newest(span) + 1)
+        if (
+            type(work.change) is ChangeRow
+        ):  # by the schema that it is decided by: it may have waited for others till now
+            refusal = requests.row_refusal(work.change, self._machine.schema_in_force)
+            if refusal is not None:
+                raise RefusedRow(refusal)
         puts, done = requests.decide(work.change, work.puts, self._machine, timestamp)
         if not puts:  # it was not applied, which tells what stood there at its time
             work.read_at = timestamp
@@ -179,31 +194,58 @@ class Evaluation:
         work.promises.leave(work.in_flight)
         reading = self._clock.reading()
         closed = work.promises.close(self._closed_target(work.lease_sequence, reading))
-        self.on_closed(work.lease_sequence, closed, self._machine.lease)
-        return encode(
-            WriteBatch(
-                request_id=work.change.request_id,
-                lease_sequence=work.lease_sequence,
-                timestamp=timestamp,
-                closed=closed,
-                reading=reading,
-                duration_ns=self._duration_ns,
-                puts=puts,
-                answer=answer,
-            )
+        sequence, named = work.lease_sequence, work.change.request_id
+        self.observer.timestamp_closed(self._group_id, sequence, closed, self._machine.lease, named)
+        batch = WriteBatch(
+            request_id=work.change.request_id,
+            lease_sequence=work.lease_sequence,
+            timestamp=timestamp,
+            closed=closed,
+            reading=reading,
+            duration_ns=self._duration_ns,
+            puts=puts,
+            answer=answer,
         )
+        change = work.change
+        if type(change) is HoldCells:
+            return encode(HoldBatch("lay", change.transaction, reading, batch))
+        if type(change) is SettleHold and puts:
+            return encode(HoldBatch("commit" if change.commits else "abort", change.transaction, 0, batch))
+        return encode(batch)
 
-    async def _decided(self, work: Evaluating, proposed: asyncio.Future[bytes]) -> bytes:
-        """The answer, or that the deadline passed; latches are kept until the batch is applied or known dead."""
+    # ---- what transactions hold (R9) ----
+
+    def _held_puts(self, transaction: str, among: tuple[Span, ...] | None = None) -> tuple[Put, ...]:
+        """What a transaction holds here, or of that what is latched."""
+        latched = None if among is None else dict.fromkeys(span[0] for span in among)
+        held = self._machine.held_by(transaction)
+        return tuple([Put(key, each.value) for key, each in held.items() if latched is None or key in latched])
+
+    def _settle(self, work: Evaluating, change: SettleHold, log: Group) -> asyncio.Future[bytes]:
+        """Commit at the timestamp that was laid, whatever is closed by now, or abort; nothing where it has ended."""
+        held, puts = self._machine.open_intents, self._held_puts(change.transaction, work.latch.writes)
+        timestamp = max((held[put.key].timestamp for put in puts), default=work.in_flight.timestamp)
+        done = encode(Done(bool(puts), None, timestamp))
+        return log.submit_stamped(lambda: self._at_its_position(work, timestamp, puts, done), self._timeout_s)
+
+    async def push(self, push: PushHold) -> bytes:
+        """Have what a transaction holds here lie above a time, and above what is closed; or end, where it was held for
+        too long: an encoded Done or ErrorReply."""
+        latch = self._latches.acquire((), requests.points_of(self._held_puts(push.transaction)))
+        if not latch.granted and not await self._granted(latch):
+            return _LATCH_TIMED_OUT
+        held, log, puts = self._holding.held(), self._log, self._held_puts(push.transaction, latch.writes)
+        if held is None or log is None or not puts:
+            self._latches.release(latch)
+            return self._holding.refusal() if held is None else encode(Done(False, None, 0))
+        stamp = partial(self._pushed, push, self._promises_of(held), puts)
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
         def decided(fate: asyncio.Future[bytes]) -> None:
-            if work.read_at is not None and fate.exception() is None:
-                self.on_read(work.latch.writes, work.read_at)
-            self._dead(work)
+            self._latches.release(latch)
             _pass_on(fate, answer)
 
-        proposed.add_done_callback(decided)
+        log.submit_stamped(stamp, self._timeout_s).add_done_callback(decided)
         self._deadlines.add(answer)
         try:
             return await answer
@@ -212,19 +254,78 @@ class Evaluation:
         except OutcomeUnknown:
             return _CHANGE_TIMED_OUT
 
+    def _pushed(self, push: PushHold, promises: Promises, puts: tuple[Put, ...]) -> bytes:
+        """Its position is fixed: the timestamp is chosen, above C as for any write, and a closed one is stamped."""
+        held = self._machine.open_intents
+        since = min(held[put.key].written_at for put in puts)
+        in_flight = promises.enter(push.above + 1)
+        spans = requests.points_of(puts)
+        newest = max(map(self._machine.newest, spans))
+        timestamp = max(in_flight.timestamp, promises.highest_read(spans) + 1, newest + 1)
+        promises.leave(in_flight)
+        reading = self._clock.reading()
+        closed = promises.close(self._closed_target(promises.sequence, reading))
+        self.observer.timestamp_closed(self._group_id, promises.sequence, closed, self._machine.lease)
+        ends = reading - since > self._hold_ns
+        done = encode(Done(True, None, timestamp))
+        batch = WriteBatch(NO_REQUEST, promises.sequence, timestamp, closed, reading, self._duration_ns, puts, done)
+        return encode(HoldBatch("abort" if ends else "lay", push.transaction, since, batch))
+
+    async def _decided(self, work: Evaluating, proposed: asyncio.Future[bytes]) -> bytes:
+        """The answer, or that the deadline passed; latches are kept until the batch is applied or known dead."""
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+        def decided(fate: asyncio.Future[bytes]) -> None:
+            if work.read_at is not None and fate.exception() is None:
+                self.observer.read_answered(self._group_id, work.latch.writes, work.read_at)
+            self._dead(work)
+            _pass_on(fate, answer)
+
+        proposed.add_done_callback(decided)
+        self._deadlines.add(answer)
+        try:
+            found = await answer
+        except NotProposed as error:
+            return refused(error)
+        except OutcomeUnknown:
+            return _CHANGE_TIMED_OUT
+        self.observer.change_answered(self._group_id, work.change.request_id, found)
+        return found
+
     def _dead(self, work: Evaluating) -> None:
         """The change is applied, or never will be."""
+        self.observer.change_ended(self._group_id, work.change.request_id)
         work.promises.leave(work.in_flight)
         self._latches.release(work.latch)
 
     # ---- reads ----
 
-    async def read(self, read: Read) -> bytes:
-        """A read from its arrival to its answer, an encoded reply or ErrorReply.
+    async def read(self, read: Read, asked: int | None = None) -> bytes:
+        """A read from its arrival to its answer, an encoded reply or ErrorReply: strong, or as of the time `asked`.
+        Raises OpenIntent.
 
         Its latches wait for the changes in flight that it would have to see, and keep later ones from being decided
         before the read's timestamp is in the cache.
         """
+        return await self._under_latches(read, partial(self._read_now, read, asked))
+
+    async def read_time(self, read: Read) -> bytes:
+        """When a strong read that another replica serves has to be served, an encoded ReadTime or ErrorReply (R8).
+
+        Its latches wait for the changes in flight, so that all that it has to see is applied here; the time is in the
+        cache before anybody is told, so that nothing is written at or below it any more.
+        """
+        early = self._machine.write_index if "index-before-latches" in self._flaws else None
+
+        def now(held: HeldLease, arrived: int, spans: tuple[Span, ...]) -> bytes:
+            timestamp = self._present(arrived, spans)
+            if "strong-unrecorded" not in self._flaws:
+                self._promises_of(held).served(spans, timestamp)
+            return encode(ReadTime(timestamp, self._machine.write_index if early is None else early))
+
+        return await self._under_latches(read, now)
+
+    async def _under_latches(self, read: Read, serve: Callable[[HeldLease, int, tuple[Span, ...]], bytes]) -> bytes:
         spans = requests.spans_of(read)
         if not spans:
             return _fault("INVALID", "a read of no rows")
@@ -234,32 +335,61 @@ class Evaluation:
             return _LATCH_TIMED_OUT
         try:
             held = await self._holding.check(arrived)
-            return self._holding.refusal() if held is None else self._read_now(held, read, arrived, spans)
+            return self._holding.refusal() if held is None else serve(held, arrived, spans)
         except NotProposed as error:
             return refused(error)
         except OutcomeUnknown:
             return _READ_TIMED_OUT
-        except OpenIntent:
-            return _INTENT_OPEN
         finally:
             self._latches.release(latch)
 
-    def _read_now(self, held: HeldLease, read: Read, arrived: int, spans: tuple[Span, ...]) -> bytes:
-        """Strong reads are served at their arrival, or where a version lies above that (data timestamps may lead the
-        clock): what was acknowledged is never missed. Raises OpenIntent.
-        """
+    def _present(self, arrived: int, spans: tuple[Span, ...]) -> int:
+        """When a strong read is served: at its arrival, or where a version lies above that (data timestamps may lead
+        the clock): what was acknowledged is never missed."""
         present = arrived
         for span in spans:
             present = max(present, self._machine.newest(span))
-        timestamp = present if read.as_of is None else read.as_of
+        return present
+
+    def _read_now(self, read: Read, asked: int | None, held: HeldLease, arrived: int, spans: tuple[Span, ...]) -> bytes:
+        """Read at the time that was asked for, or strongly; raises OpenIntent."""
+        present = self._present(arrived, spans)
+        timestamp = present if asked is None else asked
         if timestamp > present:
-            return _fault("INVALID", "the time asked for lies in the future")
+            return _fault("FUTURE_TIME", "the time asked for lies in the future")
         if timestamp < self._machine.threshold:
-            return _fault("INVALID", "the versions of the time asked for are collected")
+            return _fault("TOO_OLD", "the versions of the time asked for are collected")
+        if asked is not None and read.bound is not msgspec.UNSET and read.bound.negotiate:
+            return encode(answered(requests.nothing(read, asked), asked, self._machine.closed))
         found = requests.carry_out(read, spans, self._machine, timestamp)
         self._promises_of(held).served(spans, timestamp)
-        self.on_read(spans, timestamp)
-        return encode(found)
+        self.observer.read_answered(self._group_id, spans, timestamp)
+        self.observer.read_found(self._group_id, read, spans, timestamp, found)
+        return encode(found if asked is None else answered(found, asked, self._machine.closed))
+
+    # ---- closing for others (R4) ----
+
+    def join(self, shared: SharedClosed, on_leave: Callable[[], None]) -> tuple[int, int | None] | None:
+        """Close what these ranges have closed and go on with them: (the lease's sequence, the end of its record, None
+        while promises stand for it); None where that can't be done now.
+
+        What was proposed has left the tracker and may lie below: nothing may be on its way.
+        """
+        held, log = self._holding.held(), self._log
+        if held is None or log is None or not (log.settled or "side-transport-unapplied" in self._flaws):
+            return None
+        silent = log.asleep and shared.closed < log.ends.lease_extension
+        ends = not silent and shared.closed >= held.lease.expiration
+        if ends and "closed-past-lease" not in self._flaws:
+            return None
+        if not self._promises_of(held).share(shared, on_leave):
+            return None
+        return held.lease.sequence, None if silent else held.lease.expiration
+
+    def leave(self) -> None:
+        """Close no more with others than until now."""
+        if self._promises is not None:
+            self._promises.leave_shared()
 
     # ---- both ----
 
@@ -280,7 +410,10 @@ class Evaluation:
     def _promises_of(self, held: HeldLease) -> Promises:
         promises, sequence = self._promises, held.lease.sequence
         if promises is None or promises.sequence != sequence:
-            promises = self._promises = Promises(sequence, held.low_water, self._machine.closed, self._flaws)
+            self.leave()
+            promises = self._promises = Promises(
+                sequence, held.low_water, self._machine.closed, self._flaws, self._read_spans, self._exact
+            )
         return promises
 
     def _closed_target(self, sequence: int, reading: int) -> int:

@@ -241,6 +241,15 @@ class Holding:
         elif self._aside is None or self._aside.done():
             self._aside = asyncio.create_task(self.hand_over(), name="lease.aside")
 
+    def on_tick(self) -> None:
+        """To be told now and then while the group is awake and led here: where it can't fall silent, so that its
+        members will never promise anything, the record is renewed before it is over."""
+        held, group = self.held(), self._group
+        if held is None or group is None or not self._wears_out(held, self._clock.shown()):
+            return
+        if group.ends.kept_awake(self._clock.monotonic_ns()):
+            self._renew(held.lease)
+
     def on_over(self) -> None:
         """To be told that the lease before was handed over: who waits for its end may begin."""
         if self._wait is not None:

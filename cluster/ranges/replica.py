@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from cluster.groups.group import Group, GroupSpec, OutcomeUnknown
-from cluster.groups.membership import change_replicas, replicas_of, transfer_leadership
+from cluster.groups.membership import LOOK_S, change_replicas, replicas_of, transfer_leadership
 from cluster.groups.sessions import RegisterClient, SessionLimits
 from cluster.groups.spec import OnFailure, Transport
 from cluster.groups.waiters import NotProposed
 from cluster.knobs import Knobs
 from cluster.log.view import GroupLog
-from cluster.raft.types import Configuration, Member, Message, SoftState
+from cluster.raft.types import Configuration, Member, Message, Role, SoftState
+from cluster.ranges.closed_here import ClosedHere
+from cluster.ranges.closed_reads import ClosedReads
 from cluster.ranges.evaluation import Evaluation
 from cluster.ranges.lease import Holding, refused
+from cluster.ranges.lease_record import Lease
 from cluster.ranges.observer import RangeObserver
+from cluster.ranges.promises import SharedClosed
+from cluster.ranges.requests import Read, asked_time, by_the_clock, is_strong, with_time_fixed
+from cluster.ranges.side_transport import Joined, SideTransport
+from cluster.ranges.strong_reads import StrongReads
 from cluster.ranges.tablet import AlterSchema, TabletMachine
+from cluster.store.intents import Intent, OpenIntent
 from cluster.store.node_clock import NodeClock
 from cluster.store.schema import key_columns
+from cluster.wire.closing import ClosedAt
 from cluster.wire.messages import (
     AlterTablet,
+    AskReadTime,
     ChangeReplicas,
     CompareAndSet,
     ConfigurationReply,
@@ -31,11 +44,14 @@ from cluster.wire.messages import (
     DoneReply,
     ErrorReply,
     GroupState,
+    HoldCells,
+    PushHold,
     ReadCell,
     ReadRows,
     RegisterSession,
     Replica,
     RowRequest,
+    SettleHold,
     TabletReport,
     WriteCell,
     WriteCells,
@@ -43,12 +59,16 @@ from cluster.wire.messages import (
 )
 from cluster.wire.operating import LeadershipReply, TransferLeadership
 from cluster.wire.rows import ChangeRow, GetRow, ScanRows, TypedRequest
-from harness.ports.api import Ports
+from cluster.wire.staleness import HowServed
+from harness.ports.api import CallLost, Ports, Refused, Unreachable
 
 _MS = 1_000_000
 
-_BY_NUMBER = (ReadCell, WriteCell, CompareAndSet, ReadRows, WriteCells, RegisterSession)
-_BY_KEY = (GetRow, ChangeRow, ScanRows, RegisterSession)
+_BY_NUMBER = (
+    *(ReadCell, WriteCell, CompareAndSet, ReadRows, WriteCells),
+    *(HoldCells, SettleHold, PushHold, RegisterSession, AskReadTime),
+)
+_BY_KEY = (GetRow, ChangeRow, ScanRows, RegisterSession, AskReadTime)
 """What a table without and one with a primary key is asked."""
 
 
@@ -80,25 +100,37 @@ class RangeReplica:
         knobs: Knobs,
         node_clock: NodeClock,
         observer: RangeObserver,
+        transport: SideTransport,
         flaws: frozenset[str] = frozenset(),
     ) -> None:
         self.created = created
+        self.range_id, self.policy = created.tablet_id, knobs.closed_lag_ms * _MS
+        self._side = transport
         self._ports, self._knobs, self._flaws, self._observer = ports, knobs, flaws, observer
         self._clock = node_clock
         schema = AlterSchema(created.schema_version, created.columns)
         self._machine = TabletMachine(knobs.version_retention_ms * _MS, flaws, schema)
         self._keyed = bool(key_columns(created.columns))
         self._served = _BY_KEY if self._keyed else _BY_NUMBER
-        self._machine.on_lease = partial(observer.lease_recorded, created.tablet_id)
+        self._machine.on_lease = self._on_lease
         self._machine.on_batch = partial(observer.batch_applied, created.tablet_id)
+        self._machine.on_hold = partial(observer.hold_applied, created.tablet_id)
         self._machine.on_schema = lambda: self._on_change()
         self._timeout_s = knobs.request_timeout_ms / 1e3
         self._holding = Holding(ports, node_clock, self._machine, knobs, flaws)
         self._holding.on_extended = partial(observer.lease_extended, created.tablet_id)
         self._machine.on_over = self._holding.on_over
         self._evaluation = Evaluation(ports, knobs, node_clock, self._machine, self._holding, flaws)
-        self._evaluation.on_closed = partial(observer.timestamp_closed, created.tablet_id)
-        self._evaluation.on_read = partial(observer.read_answered, created.tablet_id)
+        self._evaluation.observer = observer
+        self._closed = ClosedHere(self._machine, partial(transport.known, created.tablet_id))
+        held = lambda: self._holding.held() is not None  # noqa: E731
+        self._reads = ClosedReads(node_clock, self._machine, self._closed, held, self._evaluation.read, flaws)
+        self._reads.observer = observer
+        self._reads.on_held_back = self._held_back
+        self._push_after_ns = knobs.push_after_ms * _MS
+        self._pushing: dict[str, asyncio.Task[None]] = {}
+        """By transaction the push that is under way for reads within a bound."""
+        self._strong = StrongReads(ports, self._machine, observer, self._timeout_s)
         self._group: Group | None = None
         self.receive: Callable[[tuple[Message, ...]], None] = _drop
         self._on_change: Callable[[], None] = lambda: None
@@ -115,15 +147,25 @@ class RangeReplica:
             flaws=self._flaws,
             observer=self._observer,
             on_configured=self._configured,
+            on_tick=self._holding.on_tick,
+            on_silence=self.leave,
         )
         group = await Group.open(self._ports, spec, self._machine, transport, log, self._leadership, on_failure)
         self._group, self.receive = group, group.receive
         self._on_change = on_change
         self._evaluation.attach(group, spec.group_id)
+        self._reads.attach(group, spec.group_id)
+        self._strong.attach(group, spec.group_id)
+        self._side.attend(self)
+        if group.is_leader:
+            self._side.consider(self.range_id)
         self._holding.attach(group, self._evaluation.promised)
 
     async def close(self) -> None:
         """Stop serving: the group is closed too."""
+        self._side.forget(self)
+        for task in list(self._pushing.values()):
+            task.cancel()
         self._holding.close()
         self._evaluation.close()
         if self._group is not None:
@@ -220,10 +262,62 @@ class RangeReplica:
         if type(request) is WriteCell:  # looked for first: what an object is not an instance of takes long to find out
             return self._evaluation.change(request)
         if isinstance(request, (ReadCell, ReadRows, GetRow, ScanRows)):
-            return self._evaluation.read(request)
+            return self._read(request)
+        if isinstance(request, AskReadTime):
+            return self._evaluation.read_time(request.read)
+        if isinstance(request, PushHold):
+            return self._evaluation.push(request)
         if isinstance(request, RegisterSession):
             return self._register_session()
         return self._evaluation.change(request)
+
+    async def _read(self, read: Read) -> bytes:
+        if by_the_clock(read):
+            read = with_time_fixed(read, self._clock.now())
+        try:
+            return await self._read_once(read, 0)
+        except OpenIntent as met:
+            return await self._read_past(read, met.intent)
+
+    async def _read_past(self, read: Read, met: Intent) -> bytes:
+        """Read what a transaction holds just now: once it is settled, or pushed above the read, or not at all."""
+        began_ns, pushed = self._ports.clock.monotonic_ns(), False
+        asked = asked_time(read)
+        while (waited_ns := self._ports.clock.monotonic_ns() - began_ns) < 2 * self._push_after_ns:
+            if waited_ns >= self._push_after_ns and not pushed:
+                pushed = True
+                await self._push(met.transaction, asked or self._clock.shown())
+            else:
+                await self._ports.clock.sleep(min(LOOK_S, self._push_after_ns / 4e9))
+            try:
+                return await self._read_once(read, self._ports.clock.monotonic_ns() - began_ns)
+            except OpenIntent as again:
+                met = again.intent
+        message = "a transaction that is not decided yet has an intent there"
+        return encode(ErrorReply("INTENT_OPEN", message, definite=True, served=HowServed(asked=asked)))
+
+    async def _push(self, transaction: str, above: int) -> None:
+        """Have what a transaction holds pushed above a time, or ended; whatever comes of it."""
+        push, leader = PushHold(self.range_id, transaction, above), self._strong.leader()
+        with suppress(Unreachable, CallLost, Refused):
+            if self._holding.held() is not None:
+                await self._evaluation.push(push)
+            elif leader is not None:
+                await self._ports.network.call(leader, encode(push), self._timeout_s)
+
+    def _held_back(self, transaction: str, closed: int) -> None:
+        """Reads within a bound wait for nobody; what holds them back is pushed meanwhile, once at a time."""
+        if self._push_after_ns and transaction not in self._pushing:
+            task = asyncio.create_task(self._push(transaction, closed), name=f"{self.range_id}.push")
+            self._pushing[transaction] = task
+            task.add_done_callback(lambda _: self._pushing.pop(transaction, None))
+
+    def _read_once(self, read: Read, blocked_ns: int) -> Coroutine[Any, Any, bytes]:
+        if not is_strong(read):
+            return self._reads.read(read, blocked_ns)
+        if read.bound is not msgspec.UNSET and read.bound.anywhere and self._holding.held() is None:
+            return self._strong.read(read)
+        return self._evaluation.read(read)
 
     async def change_configuration(self, request: ChangeReplicas) -> ConfigurationReply | ErrorReply:
         """Add, promote or remove a replica (G1)."""
@@ -258,8 +352,35 @@ class RangeReplica:
             return encode(ErrorReply("TIMED_OUT", "no quorum within the deadline", definite=False))
 
     def _configured(self) -> None:
+        self.leave()
         self._on_change()
 
     def _leadership(self, state: SoftState) -> None:
         self._on_change()
+        self.leave()
         self._holding.on_leadership(state)
+        if state.role is Role.LEADER:
+            self._side.consider(self.range_id)
+
+    def _on_lease(self, before: Lease | None, lease: Lease) -> None:
+        self.leave()
+        self._observer.lease_recorded(self.range_id, before, lease)
+
+    # ---- what the side transport asks (R4) ----
+
+    def join(self, shared: SharedClosed, on_leave: Callable[[], None]) -> Joined | None:
+        """Close what these ranges have closed and go on with them, if that may be done now."""
+        joined = self._evaluation.join(shared, on_leave)
+        if joined is None:
+            return None
+        own, write_index = self._ports.node_id, self._machine.write_index
+        others = tuple(member.server_id for member in self.members() if member.server_id != own)
+        return Joined(joined[0], write_index, others, joined[1])
+
+    def leave(self) -> None:
+        """Close alone again."""
+        self._evaluation.leave()
+
+    def keep(self, known: ClosedAt) -> None:
+        """How far another node has closed the range."""
+        self._closed.keep(known)

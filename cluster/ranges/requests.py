@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
+import msgspec
+
 from cluster.ranges.tablet import AlterSchema, Put, TabletMachine
 from cluster.store.cells import Key, Span, Value, is_value, point, rows, same_value
 from cluster.store.schema import Column, InvalidSchema, decode_key, fits
@@ -19,17 +21,20 @@ from cluster.wire.messages import (
     CompareAndSet,
     Done,
     ErrorReply,
+    HoldCells,
     ReadCell,
     ReadReply,
     ReadRows,
     RowsReply,
+    SettleHold,
     WriteCell,
     WriteCells,
 )
 from cluster.wire.rows import ChangeRow, GetRow, ScanRows, TypedRow, TypedRowsReply
 
-Change: TypeAlias = WriteCell | WriteCells | CompareAndSet | ChangeRow
+Change: TypeAlias = WriteCell | WriteCells | CompareAndSet | ChangeRow | HoldCells | SettleHold
 Read: TypeAlias = ReadCell | ReadRows | GetRow | ScanRows
+ReadAnswer: TypeAlias = ReadReply | RowsReply | TypedRowsReply | ErrorReply
 
 MARKER = -1
 """The marker's column."""
@@ -63,10 +68,11 @@ def problem(puts: tuple[Put, ...]) -> str | None:
 def puts_of(change: Change) -> tuple[Put, ...]:
     """What it writes, if it writes; of a typed row its marker, which stands for all."""
     partition = change.partition
-    if type(change) is WriteCells:
+    if type(change) is WriteCells or type(change) is HoldCells:
         return tuple(Put((partition, cell.row, cell.column), cell.value) for cell in change.cells)
     if type(change) is ChangeRow:
         return (Put(marker_of(change), True),)
+    assert type(change) is not SettleHold, "what is held is known to the state"
     return (Put((partition, change.row, change.column), change.value),)
 
 
@@ -90,6 +96,61 @@ def decide(change: Change, puts: tuple[Put, ...], state: TabletMachine, timestam
 # ---- reads ----
 
 
+def bad_bound(read: Read) -> ErrorReply | None:
+    """Why a read's time can't be chosen anywhere; None if it can."""
+    bound = read.bound
+    if bound is msgspec.UNSET:
+        return None
+    given = (read.as_of, bound.min_timestamp, bound.max_staleness, True if bound.anywhere else None)
+    if sum(each is not None for each in given) > 1:
+        return ErrorReply("TWO_BOUNDS", "a read has one time, one bound, or is strong", definite=True)
+    if (bound.min_timestamp or 0) < 0 or (bound.max_staleness or 0) < 0:
+        return ErrorReply("NEGATIVE_BOUND", "a bound lies below 0", definite=True)
+    return None
+
+
+def asked_time(read: Read) -> int:
+    """The time that a read has to be served at, or the least where it has a bound, once that is fixed."""
+    if read.as_of is not None:
+        return read.as_of
+    return 0 if read.bound is msgspec.UNSET else read.bound.min_timestamp or 0
+
+
+def is_strong(read: Read) -> bool:
+    """Whether it has to find all that was acknowledged before it began."""
+    return read.as_of is None and (read.bound is msgspec.UNSET or read.bound.anywhere)
+
+
+def by_the_clock(read: Read) -> bool:
+    """Whether its time depends on the clock of who is asked first."""
+    bounded = read.bound is not msgspec.UNSET and read.bound.max_staleness is not None
+    return bounded or (read.as_of is not None and read.as_of < 0)
+
+
+def with_time_fixed(read: Read, now: int) -> Read:
+    """With its time told by what the clock shows to whom is asked first."""
+    if read.as_of is not None and read.as_of < 0:
+        return msgspec.structs.replace(read, as_of=max(0, now + read.as_of))
+    if read.bound is msgspec.UNSET or read.bound.max_staleness is None:
+        return read
+    least = max(0, now - read.bound.max_staleness)
+    return msgspec.structs.replace(
+        read, bound=msgspec.structs.replace(read.bound, min_timestamp=least, max_staleness=None)
+    )
+
+
+def nothing(read: Read, timestamp: int) -> ReadReply | RowsReply | TypedRowsReply:
+    """The answer to a read that only asks for a time: this one."""
+    if isinstance(read, ReadCell):
+        return ReadReply(None, timestamp)
+    return RowsReply((), timestamp) if isinstance(read, ReadRows) else TypedRowsReply((), timestamp, 0)
+
+
+def is_bounded(read: Read) -> bool:
+    """Whether its time is to be chosen, as fresh as can be, no lower than `asked_time`."""
+    return read.bound is not msgspec.UNSET and not read.bound.anywhere
+
+
 def spans_of(read: Read) -> tuple[Span, ...]:
     """What it touches."""
     if isinstance(read, ReadCell):
@@ -101,9 +162,7 @@ def spans_of(read: Read) -> tuple[Span, ...]:
     return tuple(rows(read.partition, each.first, each.last) for each in read.ranges)
 
 
-def carry_out(
-    read: Read, spans: tuple[Span, ...], versions: TabletMachine, timestamp: int
-) -> ReadReply | RowsReply | TypedRowsReply | ErrorReply:
+def carry_out(read: Read, spans: tuple[Span, ...], versions: TabletMachine, timestamp: int) -> ReadAnswer:
     """What it finds at `timestamp`; `spans` is what it touches."""
     if isinstance(read, ReadCell):
         version = versions.read(spans[0][0], timestamp)

@@ -8,7 +8,7 @@ answer again (R1, G8), also when the double is found here only. Results are enco
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -58,6 +58,27 @@ class WriteBatch(msgspec.Struct, frozen=True, array_like=True, tag=3):
     answer: bytes
 
 
+HoldStep: TypeAlias = Literal["lay", "commit", "abort"]
+
+
+class HoldBatch(msgspec.Struct, frozen=True, array_like=True, tag=21):
+    """A step of what a transaction holds in this tablet, carried out whole or refused whole as its batch would be.
+
+    `lay` lays the puts at the batch's timestamp, in place of what it held there; they are held `since` that time of the
+    clock. `commit` makes versions of what is held, at that timestamp, which may be closed by now: "可能会有小于
+    closed ts 的 commit" (there may be commits below it, only no new intents). `abort` lets it go. A batch without a
+    request is of the leaseholder itself, and nobody waits for its answer.
+    """
+
+    step: HoldStep
+    transaction: str
+    since: int
+    batch: WriteBatch
+
+
+NO_REQUEST = RequestId(0, 0, 0)
+
+
 class AlterSchema(msgspec.Struct, frozen=True, array_like=True, tag=20):
     """The tablet's schema from here on, unless it has a later version already.
 
@@ -68,7 +89,9 @@ class AlterSchema(msgspec.Struct, frozen=True, array_like=True, tag=20):
     columns: tuple[Column, ...]
 
 
-TabletCommand: TypeAlias = AcquireLease | RenewLease | HandOverLease | WriteBatch | RegisterClient | AlterSchema
+TabletCommand: TypeAlias = (
+    AcquireLease | RenewLease | HandOverLease | WriteBatch | HoldBatch | RegisterClient | AlterSchema
+)
 
 decode_command = msgspec.msgpack.Decoder(TabletCommand).decode
 
@@ -143,6 +166,9 @@ OnLease: TypeAlias = Callable[[Lease | None, Lease], None]
 OnBatch: TypeAlias = Callable[[WriteBatch, int], None]
 """Called with a batch that is about to be carried out, and with what is closed before it."""
 
+OnHold: TypeAlias = Callable[[HoldBatch, int], None]
+"""Called with a step of what is held that is about to be carried out, and with what is closed before it."""
+
 
 WrittenState: TypeAlias = tuple[int, int, int, int, int, int]
 """The write index; digests of the store and the schema; last write, closed timestamp, threshold of the store."""
@@ -176,6 +202,7 @@ class TabletMachine:
         self._sessions = Sessions(flaws)
         self.on_lease: OnLease = _ignore
         self.on_batch: OnBatch = _ignore
+        self.on_hold: OnHold = _ignore
         self.on_schema: Callable[[], None] = lambda: None
         self.on_over: Callable[[], None] = lambda: None
         self.lease: Lease | None = None
@@ -232,6 +259,17 @@ class TabletMachine:
         """The timestamp of the newest version of any cell in the span."""
         return self._store.newest(span)
 
+    def lowest_intent(self, spans: Iterable[Span]) -> IntentRow | None:
+        """What transactions have open in these spans at the lowest timestamp; None if nothing is."""
+        if not self.open_intents:
+            return None
+        found = [lowest for span in spans if (lowest := self._store.intents.lowest(span)) is not None]
+        return min(found, key=lambda row: row[1].timestamp, default=None)
+
+    def held_by(self, transaction: str) -> dict[Key, Intent]:
+        """What a transaction holds here."""
+        return {key: each for key, each in self.open_intents.items() if each.transaction == transaction}
+
     def check_intents(self, spans: Iterable[Span]) -> None:
         """Raise OpenIntent if an intent is open in these spans: nothing may be written there (R9)."""
         self._store.check_intents(spans)
@@ -249,6 +287,8 @@ class TabletMachine:
         change: TabletCommand = decode_command(command)
         if isinstance(change, WriteBatch):
             return self._apply_batch(index, change)
+        if isinstance(change, HoldBatch):
+            return self._apply_batch(index, change.batch, change)
         if isinstance(change, RegisterClient):
             self._sessions.register(index, change)
             return encode(SessionReply(index))
@@ -272,15 +312,19 @@ class TabletMachine:
             self.on_over()
         return _NO_ANSWER
 
-    def _apply_batch(self, index: int, batch: WriteBatch) -> bytes:
+    def _apply_batch(self, index: int, batch: WriteBatch, hold: HoldBatch | None = None) -> bytes:
         lease = self.lease
         if lease is None or not self._may_apply(lease, batch):
             return _refused(lease.holder if lease else None)
         self._sessions.advance(batch.reading)
+        if hold is not None and batch.request_id == NO_REQUEST:
+            self._carry_out(lease, batch, hold)
+            self.write_index = index
+            return batch.answer
         answer = self._sessions.answered(batch.request_id)
         if answer is not None and not self._carried_out_twice(answer):
             return answer
-        self._carry_out(lease, batch)
+        self._carry_out(lease, batch, hold)
         self.write_index = index
         if answer is None:
             self._sessions.record(batch.request_id, batch.answer)
@@ -294,11 +338,15 @@ class TabletMachine:
         """A double whose first answer is known; with the flaw it is not looked for."""
         return "double-apply" in self._flaws and answer not in (SESSION_ENDED, FORGOTTEN)
 
-    def _carry_out(self, lease: Lease, batch: WriteBatch) -> None:
+    def _carry_out(self, lease: Lease, batch: WriteBatch, hold: HoldBatch | None) -> None:
         """The whole batch. One that is refused, by its lease or as a double, voids its closed timestamp too."""
-        self.on_batch(batch, self.closed)
-        for put in batch.puts:
-            self._store.write(put.key, batch.timestamp, put.value, batch.reading)
+        if hold is not None:
+            self.on_hold(hold, self.closed)
+            self._carry_hold_out(hold)
+        else:
+            self.on_batch(batch, self.closed)
+            for put in batch.puts:
+                self._store.write(put.key, batch.timestamp, put.value, batch.reading)
         if batch.timestamp > self.last_write:
             self.last_write = batch.timestamp
         if batch.closed > self.closed:
@@ -310,6 +358,14 @@ class TabletMachine:
             threshold = self.closed
         if threshold > self._store.threshold:
             self._store.threshold = threshold
+
+    def _carry_hold_out(self, hold: HoldBatch) -> None:
+        timestamp = hold.batch.timestamp
+        for put in hold.batch.puts:
+            if hold.step == "lay":
+                self._store.lay(put.key, Intent(hold.transaction, timestamp, put.value, hold.since))
+            else:
+                self._store.resolve(put.key, hold.transaction, timestamp if hold.step == "commit" else None)
 
     def _alter(self, index: int, schema: AlterSchema) -> None:
         """Once per version, however often it was proposed."""
@@ -324,7 +380,8 @@ class TabletMachine:
 
     def freeze(self, part_bytes: int) -> Iterator[bytes]:
         """Everything, client sessions included."""
-        times = (self.last_write, self.closed, self._store.threshold)
+        closed = 0 if "snapshot-forgets-closed" in self._flaws else self.closed
+        times = (self.last_write, closed, self._store.threshold)
         head = _Head(SNAPSHOT_VERSION, self.lease, *times, self.schema, self.write_index)
         return _parts(head, self._store.freeze(), self._sessions.freeze(), part_bytes)
 

@@ -65,6 +65,12 @@ class Intents:
             if intent.timestamp <= as_of:
                 raise OpenIntent(keys[at], intent)
 
+    def lowest(self, span: Span) -> IntentRow | None:
+        """The intent of the lowest timestamp in the span; None if there is none."""
+        keys = self._keys
+        inside = keys[bisect_left(keys, span[0]) : bisect_left(keys, span[1])]
+        return min(((key, self.by_key[key]) for key in inside), key=lambda row: row[1].timestamp, default=None)
+
     def freeze(self) -> Iterator[tuple[IntentRow, int]]:
         """All of them as they are now, with about their sizes."""
         return ((row, _ROW_BYTES + value_bytes(row[1].value)) for row in self.by_key.copy().items())

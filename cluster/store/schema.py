@@ -33,19 +33,19 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
     key: bool = False
 
 
-class AddColumn(msgspec.Struct, frozen=True, tag="add"):
+class AddColumn(msgspec.Struct, frozen=True, tag=True):
     """Add a column; its id is given by the masters. One that is not nullable needs a default."""
 
     column: Column
 
 
-class DropColumn(msgspec.Struct, frozen=True, tag="drop"):
+class DropColumn(msgspec.Struct, frozen=True, tag=True):
     """Drop a column that is no key, with all that it holds."""
 
     name: str
 
 
-class RenameColumn(msgspec.Struct, frozen=True, tag="rename"):
+class RenameColumn(msgspec.Struct, frozen=True, tag=True):
     """Give a column another name; its cells stay."""
 
     name: str

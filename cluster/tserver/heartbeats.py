@@ -8,13 +8,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable
 
-import msgspec
-
 from cluster.alarm import Alarm
 from cluster.config import NodeConfig
 from cluster.log.envelope import CorruptLog, read_twice, twice
 from cluster.nodelog import node_logger
-from cluster.wire.messages import Heartbeat, HeartbeatReply, Replica, TabletReport, decode_reply, encode, encode_reports
+from cluster.wire.known_masters import KnownMasters, asking, decode_masters, masters_in
+from cluster.wire.messages import (
+    GetStatus,
+    Heartbeat,
+    HeartbeatReply,
+    Replica,
+    TabletReport,
+    decode_reply,
+    encode,
+    encode_reports,
+)
 from harness.ports.api import CallLost, Clock, Disk, DiskFull, Ports, Refused, Unreachable
 from harness.ports.failpoints import InjectedFailure, pass_by
 
@@ -26,16 +34,6 @@ from harness.ports.failpoints import InjectedFailure, pass_by
 MASTERS_FILE = "masters"
 
 _MASTERS_KIND = 19
-
-
-class KnownMasters(msgspec.Struct, frozen=True, array_like=True):
-    """The members of the masters' group in the configuration that was set at `index`, 0 for the file's."""
-
-    index: int
-    masters: tuple[Replica, ...]
-
-
-_decode = msgspec.msgpack.Decoder(KnownMasters).decode
 
 
 async def save_masters(disk: Disk, known: KnownMasters) -> None:
@@ -51,7 +49,7 @@ async def load_masters(disk: Disk) -> KnownMasters | None:
     if MASTERS_FILE not in disk.list(MASTERS_FILE):
         return None
     try:
-        return _decode(await read_twice(disk, MASTERS_FILE, _MASTERS_KIND))
+        return decode_masters(await read_twice(disk, MASTERS_FILE, _MASTERS_KIND))
     except CorruptLog:
         return None
 
@@ -70,7 +68,7 @@ Reports = Callable[[Iterable[str] | None], tuple[TabletReport, ...]]
 class MasterLink:
     """What one master was told and has to be told; a pure record of decisions, fed with sends and answers."""
 
-    def __init__(self, flaws: Collection[str] = (), sequence: int = 0) -> None:
+    def __init__(self, flaws: Collection[str] = ()) -> None:
         self._heeds_new_leaders = "no-full-report" not in flaws
         """Whether a leader that is new gets a full report."""
         self._changed: dict[str, None] = {}
@@ -83,8 +81,6 @@ class MasterLink:
         """Whether the next report is to be full; at first it is."""
         self._sent_full = False
         """Whether the last one was."""
-        self.sequence = sequence
-        """The number of the last heartbeat to this master in this life; rises by one."""
 
     @property
     def has_news(self) -> bool:
@@ -95,12 +91,11 @@ class MasterLink:
         """A tablet has to be in the next report."""
         self._changed[tablet_id] = None
 
-    def begin(self) -> tuple[int, bool, tuple[str, ...]]:
-        """Take what the next heartbeat says: (its sequence, whether it is full, changed tablets)."""
-        self.sequence += 1
+    def begin(self) -> tuple[bool, tuple[str, ...]]:
+        """Take what the next heartbeat says: (whether it is full, changed tablets)."""
         self._sent, self._changed = self._changed, {}
         self._sent_full = self._full
-        return self.sequence, self._full, tuple(self._sent)
+        return self._full, tuple(self._sent)
 
     def lost(self) -> None:
         """The heartbeat was not answered: what it said has to be said again."""
@@ -126,6 +121,8 @@ class _Line:
         self.link = link
         self.alarm = Alarm(clock, lambda: wake(master.node_id))
         self.task: asyncio.Task[None] | None = None
+        self.lost = False
+        """Whether the last heartbeat was not answered."""
 
     def stop(self) -> None:
         """Send no more; an exchange under way comes to its end, or to its timeout."""
@@ -135,17 +132,19 @@ class _Line:
 class HeartbeatSender:
     """Sends them between `start` and `close`, to the masters that were named and then to those that masters name."""
 
-    def __init__(self, ports: Ports, config: NodeConfig, reports: Reports) -> None:
-        self._ports, self._config, self._reports = ports, config, reports
+    def __init__(self, ports: Ports, config: NodeConfig, reports: Reports, peers: Callable[[], Iterable[str]]) -> None:
+        self._ports, self._config, self._reports, self._peers = ports, config, reports, peers
         self._interval_ns = config.knobs.tserver_heartbeat_ms * _MS
         self._log = node_logger(config.node_id)
         self._lines: dict[str, _Line] = {}
         """By node id one for each master that is known."""
         self._sequences: dict[str, int] = {}
-        """By node id where the numbers of heartbeats stood for a master that was left or moved: they go on from there,
-        since it takes what has a lower number for overtaken."""
-        self._known = KnownMasters(0, config.masters)
+        """By address the number of this life's last heartbeat to whoever listens there: it takes what has a lower one
+        for overtaken, and may have got some that were meant for the master which stood there before."""
+        self.known = KnownMasters(0, config.masters)
         """The masters as they were named by the highest index so far."""
+        self._asked_peers = 0
+        """How often a peer was asked who the masters are."""
         self._saving: asyncio.Task[None] | None = None
         """Makes them durable; one at a time."""
         self._follows_leader = "heartbeat-leader-only" in config.flaws
@@ -155,11 +154,11 @@ class HeartbeatSender:
 
     async def recover(self) -> None:
         """Go back to the masters that were learnt last (G1); before `start`."""
-        self._known = await load_masters(self._ports.disk) or self._known
+        self.known = await load_masters(self._ports.disk) or self.known
 
     def start(self) -> None:
         """Begin, with a full report to each master."""
-        self._address(self._known.masters)
+        self._address(self.known.masters)
 
     def changed(self, tablet_id: str) -> None:
         """What is to be reported of a tablet has changed: tell every master soon."""
@@ -184,18 +183,13 @@ class HeartbeatSender:
         for master in masters:
             line = known.pop(master.node_id, None)
             if line is None or line.master != master:
-                self._retire(line)
-                link = MasterLink(self._config.flaws, self._sequences.get(master.node_id, 0))
-                line = _Line(master, self._ports.clock, self._wake, link)
+                if line is not None:
+                    line.stop()
+                line = _Line(master, self._ports.clock, self._wake, MasterLink(self._config.flaws))
                 line.alarm.set(self._ports.clock.monotonic_ns())
             self._lines[master.node_id] = line
         for line in known.values():
-            self._retire(line)
-
-    def _retire(self, line: _Line | None) -> None:
-        if line is not None:
             line.stop()
-            self._sequences[line.master.node_id] = line.link.sequence
 
     def _wake(self, node_id: str) -> None:
         line = self._lines[node_id]
@@ -218,30 +212,50 @@ class HeartbeatSender:
         reply = await self._exchange(line.link, line.master)
         if self._follows_leader:
             self._follow(line, reply)
+        line.lost = reply is None
         if reply is None:
             line.link.lost()
+            if all(each.lost for each in self._lines.values()):
+                await self._ask_peer()
             return
         line.link.answered(reply)
         if line.link.has_news:
             line.alarm.set_earlier(self._ports.clock.monotonic_ns() + _SOON_NS)
-        if reply.masters_index > self._known.index:
-            self._known = KnownMasters(reply.masters_index, reply.masters)
-            self._address(reply.masters)
+
+    async def _ask_peer(self) -> None:
+        """No master answers: all may be others by now, and tablet servers that share tablets with this one know."""
+        peers = [*self._peers()]
+        if not peers:
+            return
+        self._asked_peers += 1
+        payload = asking(encode(GetStatus()), self.known.index)
+        timeout_s = self._config.knobs.master_call_timeout_ms / 1e3
+        try:
+            answer = await self._ports.network.call(peers[self._asked_peers % len(peers)], payload, timeout_s)
+        except (Unreachable, CallLost, Refused):
+            return
+        self._learn(masters_in(answer)[0])
+
+    def _learn(self, latest: KnownMasters | None) -> None:
+        if latest is not None and latest.index > self.known.index:
+            self.known = latest
+            self._address(latest.masters)
             if self._saving is None or self._saving.done():
                 self._saving = asyncio.create_task(self._save(), name="heartbeats.masters")
 
     async def _save(self) -> None:
         """Make the latest masters durable; what comes meanwhile is saved next."""
         saved = KnownMasters(0, ())
-        while saved != self._known:
-            saved = self._known
+        while saved != self.known:
+            saved = self.known
             try:
                 await save_masters(self._ports.disk, saved)
             except DiskFull:
                 return  # Whatever start comes before the next change begins with those it knew.
 
     async def _exchange(self, link: MasterLink, master: Replica) -> HeartbeatReply | None:
-        sequence, full, changed = link.begin()
+        full, changed = link.begin()
+        sequence = self._sequences[master.address] = self._sequences.get(master.address, 0) + 1
         config, ports = self._config, self._ports
         reports = self._reports(None if full else changed)
         beat = Heartbeat(
@@ -256,9 +270,12 @@ class HeartbeatSender:
         timeout_s = config.knobs.master_call_timeout_ms / 1e3
         try:
             await pass_by(self._ports.failpoints, "tserver.before_heartbeat")
-            reply = decode_reply(await ports.network.call(master.address, encode(beat), timeout_s))
+            payload = asking(encode(beat), self.known.index)
+            masters, answer = masters_in(await ports.network.call(master.address, payload, timeout_s))
             await pass_by(self._ports.failpoints, "tserver.after_heartbeat")
         except (Unreachable, CallLost, Refused, InjectedFailure) as error:
             self._log.debug("heartbeat to %s: %s", master.node_id, error)
             return None
+        self._learn(masters)
+        reply = decode_reply(answer)
         return reply if isinstance(reply, HeartbeatReply) else None

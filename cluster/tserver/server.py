@@ -19,6 +19,7 @@ from cluster.quorum.messages import MARK
 from cluster.quorum.service import QuorumService
 from cluster.raft.types import ChangeKind, HardState, Message, OpId
 from cluster.ranges.lease import NodeLeaseEnds
+from cluster.ranges.side_transport import SideTransport
 from cluster.store.node_clock import ClockFenced, NodeClock
 from cluster.tserver import metadata
 from cluster.tserver.evictions import Evictions
@@ -28,6 +29,7 @@ from cluster.tserver.strategy import STRATEGIES, FailedReplica, Host, Strategy, 
 from cluster.wire.admission import OVERLOADED, Admission, malformed
 from cluster.wire.clocked import ClockProbes
 from cluster.wire.identity import stranger
+from cluster.wire.known_masters import KnownMasters
 from cluster.wire.messages import (
     FAILED,
     QUARANTINED,
@@ -86,7 +88,10 @@ class TabletServer:
         self._admission = Admission(config.knobs.max_requests)
         self._replicas: dict[str, Strategy] = {}
         """By tablet id what is hosted here, failed replicas too."""
-        self._host = Host(ports, config.knobs, clock, observer, frozenset(config.flaws))
+        flaws = frozenset(config.flaws)
+        self._closing_ranges = SideTransport(ports, config.knobs, clock, self._streams, observer, flaws)
+        self._streams.on_aside = self._closing_ranges.receive
+        self._host = Host(ports, config.knobs, clock, observer, flaws, self._closing_ranges)
         self._closing: dict[asyncio.Task[None], None] = {}
         """Replicas that failed and are being closed."""
         self._deleted: dict[str, None] = {}
@@ -97,9 +102,9 @@ class TabletServer:
         """Tablets whose own record is damaged, with what is wrong; none of them is in `_replicas`."""
         self._changing: dict[str, asyncio.Lock] = {}
         """By tablet id, held while it is created or deleted."""
-        self._heartbeats = HeartbeatSender(ports, config, self._reports)
+        self._heartbeats = HeartbeatSender(ports, config, self._reports, self._clock_peers)
         self._evictions = Evictions(ports, config.knobs.replica_dead_ms, lambda: self._replicas)
-        self._quorum = QuorumService(ports, config, self._replicas, self._streams.check, observer)
+        self._quorum = QuorumService(ports, config, self._replicas, self._streams.check, self.masters, observer)
         self._node_log: NodeLog | None = None
         """The log that all replicas here share; None before `start`."""
         self._serving = False
@@ -124,6 +129,7 @@ class TabletServer:
         await self._heartbeats.recover()
         self._heartbeats.start()
         self._evictions.start()
+        self._closing_ranges.start()
 
     async def _recover(self, log: NodeLog, meta: TabletMeta) -> None:
         if meta.tombstone is not None:
@@ -143,12 +149,17 @@ class TabletServer:
         await self._heartbeats.close()
         await self._evictions.close()
         self._streams.close()
+        self._closing_ranges.close()
         self._inspection.close()
         self._quorum.close()
         for replica in list(self._replicas.values()):
             await replica.close()
         if self._node_log is not None:
             await self._node_log.close()
+
+    def masters(self) -> KnownMasters:
+        """Who the masters are, as far as is known here (G1)."""
+        return self._heartbeats.known
 
     async def on_call(self, peer: Peer, payload: bytes) -> bytes:
         """Answer one request: its encoded reply or an ErrorReply."""

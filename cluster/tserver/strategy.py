@@ -17,6 +17,7 @@ from cluster.observer import Observer
 from cluster.quorum.replica import Leaderless, LegacyReplica, LoggedReplica, PartitionReplica
 from cluster.raft.types import Configuration, Member, Message
 from cluster.ranges.replica import RangeReplica
+from cluster.ranges.side_transport import SideTransport
 from cluster.store.node_clock import NodeClock
 from cluster.wire.messages import (
     QUARANTINED,
@@ -98,10 +99,11 @@ class Host:
     clock: NodeClock
     observer: Observer
     flaws: frozenset[str]
+    closing: SideTransport
 
 
 def _ranges(host: Host, created: CreateTablet) -> Strategy:
-    return RangeReplica(host.ports, created, host.knobs, host.clock, host.observer, host.flaws)
+    return RangeReplica(host.ports, created, host.knobs, host.clock, host.observer, host.closing, host.flaws)
 
 
 MakeReplica: TypeAlias = Callable[[Host, CreateTablet], Strategy]

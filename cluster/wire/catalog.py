@@ -2,6 +2,9 @@
 
 Questions may be answered by a follower master if they allow an age, `max_staleness_ms` (M13); without it only the
 leader answers, as of now. Replies tell theirs, `age_ms`: 0 where the leader answers.
+
+A request for a table names it by its name or by its id, which stays the same when it is renamed; where both are given
+they have to be of one table.
 """
 
 from __future__ import annotations
@@ -11,10 +14,10 @@ from typing import TypeAlias
 import msgspec
 
 from cluster.store.schema import AlterStep, Column
-from cluster.wire.nouns import Replica, RequestId, TableInfo, TabletLocation
+from cluster.wire.nouns import Replica, Replicas, RequestId, TableInfo, TabletLocation, voters_wanted
 
 
-class CreateTable(msgspec.Struct, frozen=True, tag="CreateTable"):
+class CreateTable(msgspec.Struct, frozen=True, tag=True):
     """Create a table; its tablets come up afterwards. Columns without ids get them in their order.
 
     `design` is one of `DESIGNS`. Answered by `CreateTableReply`, or TRY_AGAIN while too few tablet servers are live.
@@ -24,71 +27,87 @@ class CreateTable(msgspec.Struct, frozen=True, tag="CreateTable"):
     name: str
     columns: tuple[Column, ...]
     buckets: int
-    replication_factor: int
+    replicas: Replicas = msgspec.field(name="replication_factor")
     design: str = "raft"
 
 
-class AlterTable(msgspec.Struct, frozen=True, tag="AlterTable"):
+class AlterTable(msgspec.Struct, frozen=True, tag=True):
     """Carry these steps out in their order, and give the table `new_name` if one is named; all of it or nothing.
 
     Tablets follow afterwards (`IsAlterTableDone`). Answered by `AlterTableReply`.
     """
 
     request_id: RequestId
-    name: str
+    name: str = ""
     steps: tuple[AlterStep, ...] = ()
     new_name: str | None = None
+    table_id: str = ""
 
 
-class DeleteTable(msgspec.Struct, frozen=True, tag="DeleteTable"):
+class DeleteTable(msgspec.Struct, frozen=True, tag=True):
     """Remove a table and its tablets for good; replicas go afterwards. Answered by `DeleteTableReply`."""
 
     request_id: RequestId
-    name: str
+    name: str = ""
+    table_id: str = ""
 
 
-class IsCreateTableDone(msgspec.Struct, frozen=True, tag="IsCreateTableDone"):
+class PlaceTable(msgspec.Struct, frozen=True, tag=True):
+    """Say anew where a table's replicas are to stand; they move afterwards, one at a time. Answered by
+    `AlterTableReply`, or UNKNOWN_ZONE and TOO_FEW_NODES while its zones have too few live tablet servers."""
+
+    request_id: RequestId
+    replicas: Replicas
+    name: str = ""
+    table_id: str = ""
+
+
+class IsCreateTableDone(msgspec.Struct, frozen=True, tag=True):
     """Whether every tablet runs."""
 
-    name: str
+    name: str = ""
     max_staleness_ms: int | None = None
+    table_id: str = ""
 
 
-class IsAlterTableDone(msgspec.Struct, frozen=True, tag="IsAlterTableDone"):
+class IsAlterTableDone(msgspec.Struct, frozen=True, tag=True):
     """Whether every tablet has the table's latest schema."""
 
-    name: str
+    name: str = ""
+    max_staleness_ms: int | None = None
+    table_id: str = ""
+
+
+class ListTables(msgspec.Struct, frozen=True, tag=True):
     max_staleness_ms: int | None = None
 
 
-class ListTables(msgspec.Struct, frozen=True, tag="ListTables"):
+class GetTableSchema(msgspec.Struct, frozen=True, tag=True):
+    name: str = ""
     max_staleness_ms: int | None = None
+    table_id: str = ""
 
 
-class GetTableSchema(msgspec.Struct, frozen=True, tag="GetTableSchema"):
-    name: str
+class GetTableLocations(msgspec.Struct, frozen=True, tag=True):
+    name: str = ""
     max_staleness_ms: int | None = None
+    table_id: str = ""
 
 
-class GetTableLocations(msgspec.Struct, frozen=True, tag="GetTableLocations"):
-    name: str
-    max_staleness_ms: int | None = None
-
-
-class GetTabletLocations(msgspec.Struct, frozen=True, tag="GetTabletLocations"):
+class GetTabletLocations(msgspec.Struct, frozen=True, tag=True):
     tablet_ids: tuple[str, ...]
     max_staleness_ms: int | None = None
 
 
-class ListTabletServers(msgspec.Struct, frozen=True, tag="ListTabletServers"):
+class ListTabletServers(msgspec.Struct, frozen=True, tag=True):
     max_staleness_ms: int | None = None
 
 
-class ListMasters(msgspec.Struct, frozen=True, tag="ListMasters"):
+class ListMasters(msgspec.Struct, frozen=True, tag=True):
     max_staleness_ms: int | None = None
 
 
-class AskFreshness(msgspec.Struct, frozen=True, tag="AskFreshness"):
+class AskFreshness(msgspec.Struct, frozen=True, tag=True):
     """A follower master asks the leader how far the log is committed (M13). Answered by `FreshnessReply`."""
 
 
@@ -96,6 +115,7 @@ CatalogRequest: TypeAlias = (
     CreateTable
     | AlterTable
     | DeleteTable
+    | PlaceTable
     | IsCreateTableDone
     | IsAlterTableDone
     | ListTables
@@ -110,22 +130,22 @@ CatalogRequest: TypeAlias = (
 # ---- replies ----
 
 
-class CreateTableReply(msgspec.Struct, frozen=True, tag="CreateTableReply"):
+class CreateTableReply(msgspec.Struct, frozen=True, tag=True):
     table_id: str
 
 
-class AlterTableReply(msgspec.Struct, frozen=True, tag="AlterTableReply"):
+class AlterTableReply(msgspec.Struct, frozen=True, tag=True):
     """`version` is that of the schema after this alteration; it rises with every one, renamings of tables included."""
 
     table_id: str
     version: int
 
 
-class DeleteTableReply(msgspec.Struct, frozen=True, tag="DeleteTableReply"):
+class DeleteTableReply(msgspec.Struct, frozen=True, tag=True):
     table_id: str
 
 
-class DoneReply(msgspec.Struct, frozen=True, tag="DoneReply"):
+class DoneReply(msgspec.Struct, frozen=True, tag=True):
     """Masters name the table, and the version of its schema."""
 
     done: bool
@@ -134,12 +154,12 @@ class DoneReply(msgspec.Struct, frozen=True, tag="DoneReply"):
     age_ms: int = 0
 
 
-class ListTablesReply(msgspec.Struct, frozen=True, tag="ListTablesReply"):
+class ListTablesReply(msgspec.Struct, frozen=True, tag=True):
     tables: tuple[TableInfo, ...]
     age_ms: int = 0
 
 
-class TableSchemaReply(msgspec.Struct, frozen=True, tag="TableSchemaReply"):
+class TableSchemaReply(msgspec.Struct, frozen=True, tag=True):
     """`columns` are the latest schema, `version` its number.
 
     While the table is ALTERING, `fully_applied` is the latest that every tablet is known to have, of the version
@@ -153,12 +173,17 @@ class TableSchemaReply(msgspec.Struct, frozen=True, tag="TableSchemaReply"):
     version: int
     fully_applied: tuple[Column, ...] | None
     fully_applied_version: int
-    replication_factor: int
+    replicas: Replicas = msgspec.field(name="replication_factor")
     design: str
     age_ms: int = 0
 
+    @property
+    def replication_factor(self) -> int:
+        """How many voters each tablet is to have."""
+        return voters_wanted(self.replicas)
 
-class TableLocationsReply(msgspec.Struct, frozen=True, tag="TableLocationsReply"):
+
+class TableLocationsReply(msgspec.Struct, frozen=True, tag=True):
     """Where a table's tablets are, and its replication design: coordinators of quorum tables go by both."""
 
     table_id: str
@@ -167,7 +192,7 @@ class TableLocationsReply(msgspec.Struct, frozen=True, tag="TableLocationsReply"
     design: str = "raft"
 
 
-class TabletLocationsReply(msgspec.Struct, frozen=True, tag="TabletLocationsReply"):
+class TabletLocationsReply(msgspec.Struct, frozen=True, tag=True):
     """Tablets in the order they were asked for; those of which there is no record are `unknown`."""
 
     tablets: tuple[TabletLocation, ...]
@@ -175,7 +200,7 @@ class TabletLocationsReply(msgspec.Struct, frozen=True, tag="TabletLocationsRepl
     age_ms: int = 0
 
 
-class TabletServersReply(msgspec.Struct, frozen=True, tag="TabletServersReply"):
+class TabletServersReply(msgspec.Struct, frozen=True, tag=True):
     """Every tserver the master has heard of and their `zones`; `live` are the node ids of those heard of lately."""
 
     servers: tuple[Replica, ...]
@@ -184,7 +209,7 @@ class TabletServersReply(msgspec.Struct, frozen=True, tag="TabletServersReply"):
     age_ms: int = 0
 
 
-class MastersReply(msgspec.Struct, frozen=True, tag="MastersReply"):
+class MastersReply(msgspec.Struct, frozen=True, tag=True):
     """The masters' committed configuration, set at `config_index`, and which of them leads and answers."""
 
     voters: tuple[Replica, ...]
@@ -194,7 +219,7 @@ class MastersReply(msgspec.Struct, frozen=True, tag="MastersReply"):
     age_ms: int = 0
 
 
-class FreshnessReply(msgspec.Struct, frozen=True, tag="FreshnessReply"):
+class FreshnessReply(msgspec.Struct, frozen=True, tag=True):
     """All that was committed when the leader's last round was sent that a quorum acknowledged, `age_ns` ago by its
     clock, lies at `index` or below."""
 

@@ -1,7 +1,7 @@
 """Messages between clients, masters and tablet servers, as MessagePack (msgspec tagged unions).
 
 Every request is answered by its reply or by an `ErrorReply`. `WIRE_VERSION` is stated in each connection's handshake.
-Tags are older than some names: with others messages would have other sizes, and seeds other traces.
+A message's tag is the name of its class, so that a class can't be renamed without another version.
 """
 
 from __future__ import annotations
@@ -34,21 +34,26 @@ from cluster.wire.catalog import ListTables as ListTables
 from cluster.wire.catalog import ListTablesReply as ListTablesReply
 from cluster.wire.catalog import ListTabletServers as ListTabletServers
 from cluster.wire.catalog import MastersReply as MastersReply
+from cluster.wire.catalog import PlaceTable as PlaceTable
 from cluster.wire.catalog import TableLocationsReply as TableLocationsReply
 from cluster.wire.catalog import TableSchemaReply as TableSchemaReply
 from cluster.wire.catalog import TabletLocationsReply as TabletLocationsReply
 from cluster.wire.catalog import TabletServersReply as TabletServersReply
 from cluster.wire.nouns import Partition as Partition
+from cluster.wire.nouns import Regional as Regional
 from cluster.wire.nouns import Replica as Replica
+from cluster.wire.nouns import Replicas as Replicas
 from cluster.wire.nouns import RequestId as RequestId
 from cluster.wire.nouns import Seconds
 from cluster.wire.nouns import TableInfo as TableInfo
 from cluster.wire.nouns import TabletLocation as TabletLocation
+from cluster.wire.nouns import voters_wanted as voters_wanted
 from cluster.wire.operating import OperatorReply, OperatorRequest
-from cluster.wire.rows import TypedRequest, TypedRowsReply
+from cluster.wire.rows import GetRow, ScanRows, TypedRequest, TypedRowsReply
+from cluster.wire.staleness import Bound, HowServed
 from harness.cell_address import CellAddress
 
-WIRE_VERSION = 6
+WIRE_VERSION = 8
 
 DESIGNS = ("raft", "legacy", "logged")
 """The replication designs that a table can have (G4), all of which tablet servers host."""
@@ -91,7 +96,7 @@ class TabletReport(msgspec.Struct, frozen=True, array_like=True):
     awaits_index: int = 0
 
 
-class Heartbeat(msgspec.Struct, frozen=True, tag="Heartbeat"):
+class Heartbeat(msgspec.Struct, frozen=True, tag=True):
     """A tablet server's heartbeat to one master (M3); `reports` is full or incremental (M4).
 
     It holds `TabletReport`s as bytes: a master that doesn't lead never looks at them, however many they are.
@@ -109,7 +114,7 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="Heartbeat"):
 # ---- requests to tablet servers ----
 
 
-class CreateTablet(msgspec.Struct, frozen=True, tag="CreateTablet"):
+class CreateTablet(msgspec.Struct, frozen=True, tag=True):
     """Create a replica on the tablet server `server_id`; creating an existing one is a success.
 
     The leader master sends it to the founding voters until they report. A replica that is `founding` and among the
@@ -132,7 +137,7 @@ class CreateTablet(msgspec.Struct, frozen=True, tag="CreateTablet"):
     replication_factor: int = 0
 
 
-class AlterTablet(msgspec.Struct, frozen=True, tag="AlterTablet"):
+class AlterTablet(msgspec.Struct, frozen=True, tag=True):
     """Give a tablet this schema through its log, unless it has this version already; sent to its leader.
 
     The leader master sends it until the tablet reports the version. Answered by `DoneReply` once committed.
@@ -144,7 +149,7 @@ class AlterTablet(msgspec.Struct, frozen=True, tag="AlterTablet"):
     schema_version: int
 
 
-class DeleteTablet(msgspec.Struct, frozen=True, tag="DeleteTablet"):
+class DeleteTablet(msgspec.Struct, frozen=True, tag=True):
     """Delete a replica of the tablet server `server_id`: for good, or because the configuration that was set at
     `removed_at` has it no more (M9).
 
@@ -173,26 +178,38 @@ class RowRange(msgspec.Struct, frozen=True, array_like=True):
     last: int | None
 
 
-class ReadCell(msgspec.Struct, frozen=True, tag="ReadRow"):
-    """A read of one cell at the leaseholder: strong, or as of an earlier time that it can still tell."""
+class ReadCell(msgspec.Struct, frozen=True, tag=True):
+    """A read of one cell: strong at the leaseholder, or as of an earlier time, or within a bound.
+
+    A time below 0 is an offset from the clock of who is asked first.
+    """
 
     tablet_id: str
     partition: int
     row: int
     column: int
     as_of: int | None = None
+    bound: Bound | msgspec.UnsetType = msgspec.UNSET
 
 
-class ReadRows(msgspec.Struct, frozen=True, tag="ReadRows"):
-    """A read of rows of one partition, all of them at one time; strong, or as of an earlier time."""
+class ReadRows(msgspec.Struct, frozen=True, tag=True):
+    """A read of rows of one partition, all of them at one time; the time is chosen as by `ReadCell`."""
 
     tablet_id: str
     partition: int
     ranges: tuple[RowRange, ...]
     as_of: int | None = None
+    bound: Bound | msgspec.UnsetType = msgspec.UNSET
 
 
-class WriteCell(msgspec.Struct, frozen=True, tag="WriteRow"):
+class AskReadTime(msgspec.Struct, frozen=True, tag=True):
+    """From another replica to the leaseholder: at which time a strong read has to be served. Answered by `ReadTime`."""
+
+    tablet_id: str
+    read: ReadCell | ReadRows | GetRow | ScanRows
+
+
+class WriteCell(msgspec.Struct, frozen=True, tag=True):
     """`requested` is the timestamp that the client would give the change; it gets that or a higher one (G2, R5)."""
 
     request_id: RequestId
@@ -205,7 +222,7 @@ class WriteCell(msgspec.Struct, frozen=True, tag="WriteRow"):
 
 
 @final
-class WriteCells(msgspec.Struct, frozen=True, tag="WriteRows"):
+class WriteCells(msgspec.Struct, frozen=True, tag=True):
     """Cells of one partition, written together or not at all."""
 
     request_id: RequestId
@@ -215,7 +232,7 @@ class WriteCells(msgspec.Struct, frozen=True, tag="WriteRows"):
     requested: int | None = None
 
 
-class CompareAndSet(msgspec.Struct, frozen=True, tag="CompareAndSet"):
+class CompareAndSet(msgspec.Struct, frozen=True, tag=True):
     request_id: RequestId
     tablet_id: str
     partition: int
@@ -231,13 +248,54 @@ class CompareAndSet(msgspec.Struct, frozen=True, tag="CompareAndSet"):
 
 
 @final
-class RegisterSession(msgspec.Struct, frozen=True, tag="RegisterSession"):
+class HoldCells(msgspec.Struct, frozen=True, tag=True):
+    """Lay what `transaction` will write to cells of one partition, together or not at all: nobody reads or writes there
+    until it is settled (R9). Answered by `Done`, whose timestamp may rise until then."""
+
+    request_id: RequestId
+    tablet_id: str
+    partition: int
+    transaction: str
+    cells: tuple[Cell, ...]
+    requested: int | None = None
+
+
+@final
+class SettleHold(msgspec.Struct, frozen=True, tag=True):
+    """Commit what a transaction holds in a tablet, at the timestamp that it has by then, or abort it.
+
+    Answered by `Done`: not applied where nothing is held, as after `hold_ms`.
+    """
+
+    request_id: RequestId
+    tablet_id: str
+    partition: int
+    transaction: str
+    commits: bool
+    requested: int | None = None
+
+
+@final
+class PushHold(msgspec.Struct, frozen=True, tag=True):
+    """From a replica whose reader waits, to the leaseholder: have what a transaction holds lie above a time, or end if
+    it was held for too long.
+
+    Answered by `Done`: not applied where nothing is held.
+    """
+
+    tablet_id: str
+    transaction: str
+    above: int
+
+
+@final
+class RegisterSession(msgspec.Struct, frozen=True, tag=True):
     """Begin a session with a tablet (`group` is its id) or with the masters' `catalog`; changes name it (G8)."""
 
     group: str
 
 
-class ChangeReplicas(msgspec.Struct, frozen=True, tag="ChangeReplicas"):
+class ChangeReplicas(msgspec.Struct, frozen=True, tag=True):
     """An operator's change of a group's configuration, to its leader: `group` is a tablet's id or `catalog` (G1).
 
     It is carried out if the configuration is the one that the entry (`config_term`, `config_index`) set. Adding a
@@ -253,11 +311,11 @@ class ChangeReplicas(msgspec.Struct, frozen=True, tag="ChangeReplicas"):
     timeout_s: Seconds
 
 
-class GetStatus(msgspec.Struct, frozen=True, tag="GetStatus"):
+class GetStatus(msgspec.Struct, frozen=True, tag=True):
     """To any node: its own `harness.protocols.NodeStatus`, with one entry per Raft group."""
 
 
-class ArmFailpoint(msgspec.Struct, frozen=True, tag="ArmFailpoint"):
+class ArmFailpoint(msgspec.Struct, frozen=True, tag=True):
     """To any node: act at this point from now on, as long as you live (`harness.ports.failpoints.Arming`).
 
     An empty action disarms the point, or all where the point is empty too. Requests are numbered in the order in which
@@ -273,13 +331,25 @@ class ArmFailpoint(msgspec.Struct, frozen=True, tag="ArmFailpoint"):
     number: int = 0
 
 
-class ProbeDisk(msgspec.Struct, frozen=True, tag="ProbeDisk"):
+class ProbeDisk(msgspec.Struct, frozen=True, tag=True):
     """To any node: make something durable, and say within `patience_s` how it went. Answered by `DiskReply`."""
 
     patience_s: Seconds
 
 
-RowRequest: TypeAlias = ReadCell | ReadRows | WriteCell | WriteCells | CompareAndSet | TypedRequest | RegisterSession
+RowRequest: TypeAlias = (
+    ReadCell
+    | ReadRows
+    | AskReadTime
+    | WriteCell
+    | WriteCells
+    | CompareAndSet
+    | HoldCells
+    | SettleHold
+    | PushHold
+    | TypedRequest
+    | RegisterSession
+)
 """What clients ask of one tablet."""
 
 Request: TypeAlias = (
@@ -288,13 +358,7 @@ Request: TypeAlias = (
     | CreateTablet
     | AlterTablet
     | DeleteTablet
-    | ReadCell
-    | ReadRows
-    | WriteCell
-    | WriteCells
-    | CompareAndSet
-    | TypedRequest
-    | RegisterSession
+    | RowRequest
     | ChangeReplicas
     | OperatorRequest
     | GetStatus
@@ -306,14 +370,16 @@ Request: TypeAlias = (
 
 
 @final
-class ErrorReply(msgspec.Struct, frozen=True, tag="Fault"):
+class ErrorReply(msgspec.Struct, frozen=True, tag=True):
     """A refusal. `definite` says that the request took no effect and never will (else its outcome is unknown).
 
     `kind`: NOT_THE_LEADER (with `leader`, a node id or None), NO_LEASE, CLOCK_FENCED, NOT_FOUND, ALREADY_PRESENT,
-    INVALID, TRY_AGAIN (too few tablet servers are live as yet), UNSUPPORTED_DESIGN, TIMED_OUT, OVERLOADED,
+    INVALID, TRY_AGAIN (too few tablet servers are live as yet), UNKNOWN_ZONE and TOO_FEW_NODES (in a zone),
+    UNSUPPORTED_DESIGN, TIMED_OUT, OVERLOADED,
     SHUTTING_DOWN, CHANGE_REFUSED, SCHEMA_BEHIND, SCHEMA_CHANGED (see `cluster.wire.rows`), SESSION_ENDED, FORGOTTEN,
-    STRANGER, TOO_STALE, NOT_CAUGHT_UP, INTENT_OPEN; between nodes CLOCK_OFFSET. `leader_address` is
-    given by masters: clients know them by their addresses only.
+    STRANGER, TOO_STALE, NOT_CAUGHT_UP, INTENT_OPEN; of reads TWO_BOUNDS, NEGATIVE_BOUND, FUTURE_TIME, TOO_OLD,
+    NOT_CLOSED; between nodes CLOCK_OFFSET. `leader_address` is given by masters: clients know them by their addresses
+    only. `served` is told of reads whose time was fixed here.
     """
 
     kind: str
@@ -321,28 +387,22 @@ class ErrorReply(msgspec.Struct, frozen=True, tag="Fault"):
     definite: bool
     leader: str | None = None
     leader_address: str | None = None
-    masters: tuple[Replica, ...] = ()
-    masters_index: int = 0
+    served: HowServed | msgspec.UnsetType = msgspec.UNSET
 
 
-class HeartbeatReply(msgspec.Struct, frozen=True, tag="HeartbeatReply"):
-    """`leader_term` is set by a leader master only: a tserver that sees a new one sends it a full report (M4).
-
-    `masters` are the members of the masters' group in the configuration set at `masters_index`, committed (G1).
-    """
+class HeartbeatReply(msgspec.Struct, frozen=True, tag=True):
+    """`leader_term` is set by a leader master only: a tserver that sees a new one sends it a full report (M4)."""
 
     node_id: str
     leader_term: int | None
     need_full_report: bool
-    masters: tuple[Replica, ...] = ()
-    masters_index: int = 0
 
 
-class SessionReply(msgspec.Struct, frozen=True, tag="SessionReply"):
+class SessionReply(msgspec.Struct, frozen=True, tag=True):
     session: int
 
 
-class ConfigurationReply(msgspec.Struct, frozen=True, tag="ConfigurationReply"):
+class ConfigurationReply(msgspec.Struct, frozen=True, tag=True):
     """The configuration of a group that the entry (`config_term`, `config_index`) set."""
 
     voters: tuple[Replica, ...]
@@ -351,7 +411,7 @@ class ConfigurationReply(msgspec.Struct, frozen=True, tag="ConfigurationReply"):
     config_index: int
 
 
-class Done(msgspec.Struct, frozen=True, tag="Done"):
+class Done(msgspec.Struct, frozen=True, tag=True):
     """The change took effect; `applied` is false for a compare-and-set that found `found` instead."""
 
     applied: bool
@@ -359,21 +419,34 @@ class Done(msgspec.Struct, frozen=True, tag="Done"):
     timestamp: int
 
 
-class ReadReply(msgspec.Struct, frozen=True, tag="ReadReply"):
-    """The cell's value (None if never written) and the HLC timestamp the read was served at."""
+class ReadReply(msgspec.Struct, frozen=True, tag=True):
+    """The cell's value (None if never written) and the HLC timestamp the read was served at.
+
+    `served` says how, but of strong reads at the leaseholder.
+    """
 
     value: Value
     timestamp: int
+    served: HowServed | msgspec.UnsetType = msgspec.UNSET
 
 
-class RowsReply(msgspec.Struct, frozen=True, tag="RowsReply"):
+class RowsReply(msgspec.Struct, frozen=True, tag=True):
     """The cells that hold a value, range by range and in order, and the HLC timestamp the read was served at."""
 
     cells: tuple[Cell, ...]
     timestamp: int
+    served: HowServed | msgspec.UnsetType = msgspec.UNSET
 
 
-class DiskReply(msgspec.Struct, frozen=True, tag="DiskReply"):
+class ReadTime(msgspec.Struct, frozen=True, tag=True):
+    """Who has applied everything up to the log index `index` finds at `timestamp` what the leaseholder finds, for the
+    spans that were asked for and for ever (R8)."""
+
+    timestamp: int
+    index: int
+
+
+class DiskReply(msgspec.Struct, frozen=True, tag=True):
     """How long it took to make something durable, or has taken so far; `full`: there was no room for it."""
 
     sync_ms: float
@@ -381,7 +454,7 @@ class DiskReply(msgspec.Struct, frozen=True, tag="DiskReply"):
     full: bool
 
 
-class ArmedReply(msgspec.Struct, frozen=True, tag="ArmedReply"):
+class ArmedReply(msgspec.Struct, frozen=True, tag=True):
     """The points that are armed now, and how often each was passed in this life of the process while it was armed."""
 
     armed: tuple[str, ...]
@@ -424,7 +497,7 @@ class StreamState(msgspec.Struct, frozen=True, array_like=True):
     lost: int
 
 
-class StatusReply(msgspec.Struct, frozen=True, tag="StatusReply"):
+class StatusReply(msgspec.Struct, frozen=True, tag=True):
     node_id: str
     role: str
     incarnation: int
@@ -443,6 +516,7 @@ Reply: TypeAlias = (
     | Done
     | ReadReply
     | RowsReply
+    | ReadTime
     | TypedRowsReply
     | StatusReply
     | ArmedReply

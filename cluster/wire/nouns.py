@@ -39,6 +39,33 @@ class Replica(msgspec.Struct, frozen=True, array_like=True):
     address: str
 
 
+class Regional(msgspec.Struct, frozen=True, array_like=True):
+    """Where a table's replicas stand (R6): by zone how many voters, a majority of them in the zone `home`, where the
+    lease is too, and how many learners, which never vote and serve reads. Without a home the lease is anywhere."""
+
+    home: str
+    voters: dict[str, int]
+    learners: dict[str, int] = {}
+
+
+Replicas: TypeAlias = int | Regional
+"""What a table wants: a number of voters wherever there is room, or replicas in certain zones."""
+
+
+def voters_wanted(replicas: Replicas) -> int:
+    """A table's replication factor."""
+    return sum(replicas.voters.values()) if isinstance(replicas, Regional) else replicas
+
+
+def describe_replicas(replicas: Replicas) -> str:
+    """What a table wants, in words."""
+    if not isinstance(replicas, Regional):
+        return str(replicas)
+    parts = {"voters": replicas.voters, "learners": replicas.learners}
+    told = (f"{what} {', '.join(f'{zone}:{count}' for zone, count in zones.items())}" for what, zones in parts.items())
+    return "; ".join((f"home {replicas.home or 'anywhere'}", *told))
+
+
 class TabletLocation(msgspec.Struct, frozen=True, array_like=True):
     """`leader_hint` is the leader as last reported, if any; the client tries it first."""
 

@@ -10,7 +10,7 @@ from cluster.raft.types import Member
 from cluster.wire.nouns import Seconds
 
 
-class ChangeMasters(msgspec.Struct, frozen=True, tag="ChangeMasters"):
+class ChangeMasters(msgspec.Struct, frozen=True, tag=True):
     """Make `add` a voter of the masters' group, then remove the server `remove`; both of them replace one (M12).
 
     It says what is to be, so asking again is harmless. Answered by a `ConfigurationReply` once all of it is committed;
@@ -23,7 +23,7 @@ class ChangeMasters(msgspec.Struct, frozen=True, tag="ChangeMasters"):
     timeout_s: Seconds = 10.0
 
 
-class DecommissionServer(msgspec.Struct, frozen=True, tag="DecommissionServer"):
+class DecommissionServer(msgspec.Struct, frozen=True, tag=True):
     """Have every replica moved away from a tablet server, which gets no new ones; or (not `leaving`) let it stay (M11).
 
     It says what is to be, so asking again is harmless. Answered by a `DecommissionReply` at once: replicas move
@@ -34,13 +34,13 @@ class DecommissionServer(msgspec.Struct, frozen=True, tag="DecommissionServer"):
     leaving: bool = True
 
 
-class GetDecommission(msgspec.Struct, frozen=True, tag="GetDecommission"):
+class GetDecommission(msgspec.Struct, frozen=True, tag=True):
     """How far a tablet server is emptied. Answered by a `DecommissionReply`."""
 
     server_id: str
 
 
-class DecommissionReply(msgspec.Struct, frozen=True, tag="DecommissionReply"):
+class DecommissionReply(msgspec.Struct, frozen=True, tag=True):
     """`replicas` are those that committed configurations still have on the server: 0 and `leaving`, it may go."""
 
     server_id: str
@@ -48,7 +48,7 @@ class DecommissionReply(msgspec.Struct, frozen=True, tag="DecommissionReply"):
     replicas: int
 
 
-class TransferLeadership(msgspec.Struct, frozen=True, tag="TransferLeadership"):
+class TransferLeadership(msgspec.Struct, frozen=True, tag=True):
     """To the leader of a group (a tablet's id or `catalog`): give the lease up and let the voter `target` lead (§3.10).
 
     Answered by a `LeadershipReply` once another term has a leader. Refused, for good, by who doesn't lead
@@ -62,7 +62,7 @@ class TransferLeadership(msgspec.Struct, frozen=True, tag="TransferLeadership"):
     timeout_s: Seconds = 5.0
 
 
-class LeadershipReply(msgspec.Struct, frozen=True, tag="LeadershipReply"):
+class LeadershipReply(msgspec.Struct, frozen=True, tag=True):
     """The node led in the term `led`, and `leader` leads in `term`: another one than was asked for, or the node itself
     again, where `target` did not take over.
 

@@ -23,6 +23,7 @@ from cluster.alarm import Alarm
 from cluster.knobs import Knobs
 from cluster.nodelog import node_logger
 from cluster.raft.types import AppendEntries, AppendReply, Message, Quiescence, SnapshotChunk
+from cluster.wire.closing import MARK
 from cluster.wire.identity import PeerCheck
 from cluster.wire.liveness import LeaseEnds, NodeLiveness, WakeGroup
 from cluster.wire.messages import (
@@ -188,6 +189,8 @@ class PeerStreams:
         self._followers = Followers()
         self._heartbeats: Gathered = {}
         self._answers: Gathered | None = None
+        self.on_aside: Callable[[Peer, bytes], None] = lambda peer, message: None
+        """Takes messages of the side transport in."""
         self._bulk: BulkQueue[tuple[str, GroupMessages]] = BulkQueue(
             knobs.bulk_bytes_per_s, knobs.bulk_queue_bytes, knobs.bulk_patience_ms * _MS
         )
@@ -198,6 +201,20 @@ class PeerStreams:
         self._flush_alarm = Alarm(ports.clock, self._flush)
         self._bulk_alarm = Alarm(ports.clock, self._release)
         self.learn(replicas)
+
+    def post_aside(self, target: str, message: bytes) -> None:
+        """Send a message of the side transport to a server, in order with what else is urgent."""
+        address = self._addresses.get(target) or self._addresses.get(node_of(target))
+        if address is not None:
+            self._network.notify(address, MARK + message, Channel.CONTROL)
+
+    def supported(self, server: str) -> int:
+        """Up to where that server lets leases of this node's silent groups last (G3)."""
+        return self._liveness.supported(server)
+
+    def refuses(self, peer: Peer, source: str) -> bool:
+        """Whether this peer can't speak for that server (G9)."""
+        return self._check.refusal(peer, [source]) is not None
 
     @property
     def check(self) -> PeerCheck:
@@ -342,6 +359,9 @@ class PeerStreams:
 
     def receive(self, peer: Peer, payload: bytes) -> None:
         """Take one message of a peer in; refused is a peer that can't be who it says (G9), and what is no message."""
+        if payload[:1] == MARK:
+            self.on_aside(peer, payload[1:])
+            return
         try:
             envelope = decode_envelope(payload)
         except UNDECODABLE as error:

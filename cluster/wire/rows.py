@@ -13,12 +13,13 @@ import msgspec
 
 from cluster.store.cells import Value
 from cluster.wire.nouns import RequestId
+from cluster.wire.staleness import Bound, HowServed
 
 RowChangeKind: TypeAlias = Literal["insert", "upsert", "update", "delete"]
 
 
 @final
-class ChangeRow(msgspec.Struct, frozen=True, tag="ChangeRow"):
+class ChangeRow(msgspec.Struct, frozen=True, tag=True):
     """Change one row; `cells` are columns that are no key, and their values.
 
     Answered by `Done`: `insert` is not applied where the row is there, `update` and `delete` where it isn't. A row that
@@ -36,8 +37,8 @@ class ChangeRow(msgspec.Struct, frozen=True, tag="ChangeRow"):
     requested: int | None = None
 
 
-class GetRow(msgspec.Struct, frozen=True, tag="GetRow"):
-    """A read of one row; strong, or as of an earlier time. Answered by `TypedRowsReply`."""
+class GetRow(msgspec.Struct, frozen=True, tag=True):
+    """A read of one row; the time is chosen as by `ReadCell`. Answered by `TypedRowsReply`."""
 
     tablet_id: str
     table_id: str
@@ -46,12 +47,13 @@ class GetRow(msgspec.Struct, frozen=True, tag="GetRow"):
     columns: tuple[int, ...]
     schema_version: int
     as_of: int | None = None
+    bound: Bound | msgspec.UnsetType = msgspec.UNSET
 
 
-class ScanRows(msgspec.Struct, frozen=True, tag="ScanRows"):
+class ScanRows(msgspec.Struct, frozen=True, tag=True):
     """A read of the tablet's rows from `first` (inclusive) to `last` (exclusive; None is the end), in key order.
 
-    All at one time, strong or earlier; at most `limit`.
+    All at one time, which is chosen as by `ReadCell`; at most `limit`.
     """
 
     tablet_id: str
@@ -63,6 +65,7 @@ class ScanRows(msgspec.Struct, frozen=True, tag="ScanRows"):
     schema_version: int
     limit: int = 1_000
     as_of: int | None = None
+    bound: Bound | msgspec.UnsetType = msgspec.UNSET
 
 
 class TypedRow(msgspec.Struct, frozen=True, array_like=True):
@@ -72,13 +75,14 @@ class TypedRow(msgspec.Struct, frozen=True, array_like=True):
     values: tuple[Value, ...]
 
 
-class TypedRowsReply(msgspec.Struct, frozen=True, tag="TypedRowsReply"):
+class TypedRowsReply(msgspec.Struct, frozen=True, tag=True):
     """The rows that there are, and the HLC timestamp the read was served at; `more`: the limit cut it off."""
 
     rows: tuple[TypedRow, ...]
     timestamp: int
     schema_version: int
     more: bool = False
+    served: HowServed | msgspec.UnsetType = msgspec.UNSET
 
 
 TypedRequest: TypeAlias = ChangeRow | GetRow | ScanRows

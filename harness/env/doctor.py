@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.env.abilities import NodeAbilities
 from harness.env.docker.engine import connect_engine, engine_failures
-from harness.env.docker.environment import DockerEnvironment, NodeAbilities, probe_node
+from harness.env.docker.environment import DockerEnvironment, probe_node
 from harness.env.docker.images import can_make_base, image_is_built, image_spec
 from harness.env.docker.leftovers import Leftovers, Removed, clean_leftovers, find_leftovers
 from harness.errors import HarnessError, UserError

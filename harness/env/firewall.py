@@ -10,16 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from harness.env.marks import IN_CONTAINERS, Marks
 from harness.ports.machines import CLIENTS
 
-CHAIN = "ASSAY-CUT"
-OUT_CHAIN = "ASSAY-CUT-OUT"
 LOCK_WAIT_S = 5
 
-CHOOSE_IPTABLES = (
+FIND_IPTABLES = (
     "for tool in iptables-nft iptables-legacy iptables; do"
-    f" if $tool -w {LOCK_WAIT_S} -S INPUT >/dev/null 2>&1; then break; fi; tool=; done;"
-    ' [ -n "$tool" ] || { echo "no iptables works here (is NET_ADMIN missing?)" >&2; exit 1; }'
+    f" if $tool -w {LOCK_WAIT_S} -S INPUT >/dev/null 2>&1; then break; fi; tool=; done"
+)
+"""Sets `tool` to the first iptables that works in this network namespace, or to nothing."""
+
+CHOOSE_IPTABLES = (
+    f'{FIND_IPTABLES}; [ -n "$tool" ] || {{ echo "no iptables works here (is NET_ADMIN missing?)" >&2; exit 1; }}'
 )
 """Sets `tool` to the first iptables that works in this network namespace: which one does is the kernel's choice."""
 
@@ -40,9 +43,12 @@ def interface_of(data_address: str) -> str:
     )
 
 
-def install_command(data_address: str) -> str:
+def install_command(data_address: str, marks: Marks = IN_CONTAINERS) -> str:
     """Makes the chains and hooks them on the interface that has the data address; safe to run twice."""
-    hooks = {CHAIN: f'INPUT -i "$interface" -j {CHAIN}', OUT_CHAIN: f'OUTPUT -o "$interface" -j {OUT_CHAIN}'}
+    hooks = {
+        marks.cut: f'INPUT -i "$interface" -j {marks.cut}',
+        marks.cut_out: f'OUTPUT -o "$interface" -j {marks.cut_out}',
+    }
     made = "\n".join(
         f"$tool -w {LOCK_WAIT_S} -N {chain} 2>/dev/null || $tool -w {LOCK_WAIT_S} -F {chain}\n"
         f"$tool -w {LOCK_WAIT_S} -C {hook} 2>/dev/null || $tool -w {LOCK_WAIT_S} -I {hook}"
@@ -51,20 +57,39 @@ def install_command(data_address: str) -> str:
     return f"{CHOOSE_IPTABLES}\n{interface_of(data_address)}\n{made}"
 
 
-def cut_command(dropped: Dropped) -> str:
+def cut_command(dropped: Dropped, marks: Marks = IN_CONTAINERS) -> str:
     """Drops what comes from and goes to these addresses, instead of what was dropped before; all of it at one moment.
 
     A chain that is declared is emptied, in the transaction that fills it again.
     """
-    rules = f":{CHAIN} - [0:0]\\n:{OUT_CHAIN} - [0:0]\\n"
-    rules += "".join(f"-A {CHAIN} -s {address}/32 -j DROP\\n" for address in dropped.sources)
-    rules += "".join(f"-A {OUT_CHAIN} -d {address}/32 -j DROP\\n" for address in dropped.targets)
+    rules = f":{marks.cut} - [0:0]\\n:{marks.cut_out} - [0:0]\\n{spared(marks.cut, marks, '--dport')}"
+    rules += spared(marks.cut_out, marks, "--sport")
+    rules += "".join(f"-A {marks.cut} -s {address}/32 -j DROP\\n" for address in dropped.sources)
+    rules += "".join(f"-A {marks.cut_out} -d {address}/32 -j DROP\\n" for address in dropped.targets)
     return f"{CHOOSE_IPTABLES}\nprintf '*filter\\n{rules}COMMIT\\n' | $tool-restore -w {LOCK_WAIT_S} --noflush"
 
 
-def heal_command() -> str:
+def spared(chain: str, marks: Marks, side: str) -> str:
+    """The rule by which a chain leaves SSH alone, where it comes over the same interface; this end's port is `side`."""
+    return "" if marks.ssh_port is None else f"-A {chain} -p tcp {side} {marks.ssh_port} -j RETURN\\n"
+
+
+def heal_command(marks: Marks = IN_CONTAINERS) -> str:
     """Undoes every cut at this node, and nothing else."""
-    return f"{CHOOSE_IPTABLES}\n$tool -w {LOCK_WAIT_S} -F {CHAIN}\n$tool -w {LOCK_WAIT_S} -F {OUT_CHAIN}"
+    return f"{CHOOSE_IPTABLES}\n$tool -w {LOCK_WAIT_S} -F {marks.cut}\n$tool -w {LOCK_WAIT_S} -F {marks.cut_out}"
+
+
+REMOVE_COMMAND = f"""
+{FIND_IPTABLES}
+[ -n "$tool" ] || exit 0
+$tool -w {LOCK_WAIT_S} -S | grep -e '-j ASSAY-' | sed 's/^-A/-D/' | while read -r rule; do
+    $tool -w {LOCK_WAIT_S} $rule || exit 1
+done
+$tool -w {LOCK_WAIT_S} -S | sed -n 's/^-N \\(ASSAY-.*\\)/\\1/p' | while read -r chain; do
+    $tool -w {LOCK_WAIT_S} -F "$chain" && $tool -w {LOCK_WAIT_S} -X "$chain" || exit 1
+done
+""".strip()
+"""Removes the chains of every run, and what leads to them; to be run in a shell of its own."""
 
 
 def dropped_at(links: Iterable[tuple[str, str]], addresses: Mapping[str, str]) -> dict[str, Dropped]:

@@ -3,11 +3,12 @@
 It answers lines of JSON on its standard input with lines on its output and ends when the input does. A probe is a UDP
 datagram, so it tells one-way cuts: `send` sends a token to other nodes, `collect` says whose datagrams of it arrived.
 A `flow` is many numbered datagrams to one address after another; `arrivals` says which arrived, and when. Times are of
-the monotonic clock, which machines that share a kernel share. `process` says how a program is (`harness.env.daemon`),
-for which nothing has to be started: that costs a busy machine milliseconds.
+the monotonic clock, which machines that share a kernel share. `process` says how a daemon is (`harness.env.daemon`, by
+whose rules its processes are found), for which nothing has to be started: that costs a busy machine milliseconds.
 """
 
 import json
+import os
 import selectors
 import socket
 import sys
@@ -46,7 +47,8 @@ def main() -> None:
 def answer(question: dict, datagrams: socket.socket, port: int, arrived: Arrivals) -> object:  # type: ignore[type-arg]
     """Carry out `{"send": token, "as": name, "to": [address, …]}`, `{"collect": token}` or `{"arrivals": token}`.
 
-    `{"process": pid file, "marker": argument}` says `running`, `paused` or `dead`.
+    `{"process": pid file, "owner": variable}` says of a daemon and its children whether they are `running`, `paused` or
+    `dead`, and when it `began` itself, in ticks since the machine's start (null if it does not live).
     `{"heard": token}` says how many different datagrams of each sender have arrived by now.
     `{"flow": token, "as": name, "to": [address, …], "count": n, "size": bytes, "over_s": seconds}` says when each left.
     """
@@ -59,7 +61,7 @@ def answer(question: dict, datagrams: socket.socket, port: int, arrived: Arrival
         senders = arrived.get(question["heard"], {})
         return {name: len({number for number, _ in found}) for name, found in senders.items()}
     if "process" in question:
-        return process_state(question["process"], question["marker"])
+        return daemon_state(question["process"], question["owner"])
     if "flow" in question:
         return send_flow(question, datagrams, port, arrived)
     message = f"{question['send']} {question['as']}".encode()
@@ -71,20 +73,48 @@ def answer(question: dict, datagrams: socket.socket, port: int, arrived: Arrival
     return []
 
 
-def process_state(pid_file: str, marker: str) -> str:
-    """How the program is of which one argument is the marker, if the process in the file is it."""
+def daemon_state(pid_file: str, owner: str) -> "dict[str, object]":
+    """How a daemon is, with all its children: `paused` only if all that live are stopped."""
     try:
         with open(pid_file) as file:
-            folder = f"/proc/{int(file.read())}"
-        with open(f"{folder}/cmdline", "rb") as file:
-            ours = marker.encode() in file.read().split(b"\0")
-        with open(f"{folder}/stat", "rb") as file:
-            letter = file.read().rpartition(b") ")[2][:1]
+            pid, began = map(int, file.read().split())
     except (OSError, ValueError):
-        return "dead"
-    if not ours or letter in b"XZ":
-        return "dead"
-    return "paused" if letter in b"Tt" else "running"
+        return {"state": "dead", "began": None}
+    table = processes()
+    taken = pid in table and table[pid][3] != began
+    lives = pid in table and not taken and table[pid][0] not in "XZ"
+    mine = {each for each, (_, _, session, _) in table.items() if session == pid and not taken}
+    mine |= {each for each in table if owned(each, f"{owner}={pid_file}")}
+    before = -1
+    while before < len(mine):
+        before = len(mine)
+        mine |= {each for each, (_, parent, _, _) in table.items() if parent in mine}
+    letters = {table[each][0] for each in mine if table[each][0] not in "XZ"}
+    state = "dead" if not letters else "paused" if letters <= set("Tt") else "running"
+    return {"state": state, "began": began if lives else None}
+
+
+def processes() -> "dict[int, tuple[str, int, int, int]]":
+    """Of every process its state's letter, its parent, its session, and when it began."""
+    table = {}
+    for name in os.listdir("/proc"):
+        if name.isdecimal():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    fields = file.read().rpartition(b") ")[2].split()
+            except OSError:
+                continue
+            table[int(name)] = (fields[0].decode(), int(fields[1]), int(fields[3]), int(fields[19]))
+    return table
+
+
+def owned(pid: int, assignment: str) -> bool:
+    """Whether a process was given this variable with this value."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return assignment.encode() in file.read().split(b"\0")
+    except OSError:
+        return False
 
 
 def send_flow(question: dict, datagrams: socket.socket, port: int, arrived: Arrivals) -> list[float]:  # type: ignore[type-arg]

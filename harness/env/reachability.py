@@ -11,14 +11,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from harness.env.daemon import Daemon, parse_state, state_question
+from harness.env.daemon import parse_incarnation, parse_state, question_about
+from harness.env.marks import IN_CONTAINERS, Marks
 from harness.env.ssh import Agents, Conversation, SshFleet, SshHost
 from harness.errors import HarnessError
-from harness.ports.machines import CLIENTS, LOOK_S, WAIT_S, FlowWait, ProbeFlow, ProcessState
+from harness.ports.machines import CLIENTS, LOOK_S, WAIT_S, Daemon, FlowWait, ProbeFlow, ProcessState
 
 AGENT_SOURCE = Path(__file__).parent / "probe_agent.py"
-AGENT_PATH = "/tmp/assay-probe-agent.py"
-PROBE_PORT = 7999
+ANY_PORT = 9
 ARE_YOU_THERE = b'{"collect": ""}'
 """A question whose answer means that the agent listens."""
 
@@ -38,23 +38,23 @@ SETTLE_S = 0.03
 def own_address(towards: str) -> str:
     """The address that this machine has on the network of another one."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        asking.connect((towards, PROBE_PORT))
+        asking.connect((towards, ANY_PORT))
         return str(asking.getsockname()[0])
 
 
 class ClientsProbe:
     """The probe's end on this machine, where the clients are: datagrams as the agents send them."""
 
-    def __init__(self, address: str) -> None:
-        self.address = address
+    def __init__(self, address: str, port: int) -> None:
+        self.address, self._port = address, port
         self._datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._datagrams.bind((address, PROBE_PORT))
+        self._datagrams.bind((address, port))
         self._datagrams.setblocking(False)
 
     def send(self, token: str, addresses: Iterable[str]) -> None:
         for address in list(addresses) * CLIENTS_ROUNDS:
             with suppress(OSError):
-                self._datagrams.sendto(f"{token} {CLIENTS}".encode(), (address, PROBE_PORT))
+                self._datagrams.sendto(f"{token} {CLIENTS}".encode(), (address, self._port))
 
     def collect(self, token: str) -> set[str]:
         """Whose datagrams of this token have arrived."""
@@ -76,7 +76,8 @@ class ReachabilityProbe:
     An agent is a program of its own beside the node program, so no kill or pause of that one touches it.
     """
 
-    def __init__(self, fleet: SshFleet) -> None:
+    def __init__(self, fleet: SshFleet, marks: Marks = IN_CONTAINERS) -> None:
+        self._marks = marks
         self._addresses: dict[str, str] = {}
         self._agents = Agents(fleet, self._start_agent)
         self._clients: ClientsProbe | None = None
@@ -89,17 +90,21 @@ class ReachabilityProbe:
         self._agents.start(host, ARE_YOU_THERE)
 
     def _start_agent(self, host: SshHost) -> Conversation:
-        return host.open_agent(AGENT_PATH, AGENT_SOURCE.read_bytes(), f"{self._addresses[host.name]} {PROBE_PORT}")
+        arguments = f"{self._addresses[host.name]} {self._marks.probe_port}"
+        return host.open_agent(self._marks.probe_agent, AGENT_SOURCE.read_bytes(), arguments)
 
     def include_clients(self, address: str) -> None:
         """From now on the matrix says who hears the clients, which are on this machine and have this address."""
         if self._clients is None:
-            self._clients = ClientsProbe(address)
+            self._clients = ClientsProbe(address, self._marks.probe_port)
 
     async def process_state(self, node: str, program: Daemon) -> ProcessState:
-        """How a program is on a node, as its kernel says now."""
-        answers = await self._ask_each({node: state_question(program)})
-        return parse_state(str(answers[node]))
+        """How a program is on a node, with its children, as its kernel says now."""
+        return parse_state((await self._ask_each({node: question_about(program)}))[node])
+
+    async def incarnation(self, node: str, program: Daemon) -> int | None:
+        """When the program began there, in ticks of its kernel; None while it does not run."""
+        return parse_incarnation((await self._ask_each({node: question_about(program)}))[node])
 
     async def matrix(self) -> dict[tuple[str, str], bool]:
         """For every ordered pair of nodes whether a datagram sent now from the one arrives at the other."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from harness.env.firewall import CHOOSE_IPTABLES, LOCK_WAIT_S, interface_of
+from harness.env.firewall import CHOOSE_IPTABLES, LOCK_WAIT_S, interface_of, spared
+from harness.env.marks import IN_CONTAINERS, Marks
 from harness.errors import HarnessError
 from harness.ports.machines import Impairment
 
-LOSS_CHAIN = "ASSAY-LOSS"
 NOTHING = Impairment()
 
 MTU_BYTES = 1514
@@ -109,13 +109,13 @@ def loss_at(links: Mapping[tuple[str, str], Impairment], addresses: Mapping[str,
     return found
 
 
-def lose_command(shares: Mapping[str, float], data_address: str) -> str:
+def lose_command(shares: Mapping[str, float], data_address: str, marks: Marks = IN_CONTAINERS) -> str:
     """Has these shares of what comes from these addresses lost, instead of what was lost before."""
-    rules = f":{LOSS_CHAIN} - [0:0]\\n" + "".join(
-        f"-A {LOSS_CHAIN} -s {address}/32 -m statistic --mode random --probability {share:.6f} -j DROP\\n"
+    rules = f":{marks.loss} - [0:0]\\n{spared(marks.loss, marks, '--dport')}" + "".join(
+        f"-A {marks.loss} -s {address}/32 -m statistic --mode random --probability {share:.6f} -j DROP\\n"
         for address, share in shares.items()
     )
-    hook = f'INPUT -i "$interface" -j {LOSS_CHAIN}'
+    hook = f'INPUT -i "$interface" -j {marks.loss}'
     return (
         f"{CHOOSE_IPTABLES}\n{interface_of(data_address)}\n"
         f"printf '*filter\\n{rules}COMMIT\\n' | $tool-restore -w {LOCK_WAIT_S} --noflush || exit 1\n"

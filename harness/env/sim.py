@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 
+from harness.errors import HarnessError
 from harness.ports.api import Clock
-from harness.ports.machines import CLIENTS, Impairment, ProbeFlow, Skew
+from harness.ports.machines import CLIENTS, Daemon, Impairment, ProbeFlow, ProcessState, Skew
+from harness.ports.sim.clock import SimClock
 from harness.ports.sim.world import World
-from harness.protocols import Node
+from harness.ports.sim.worlds import CLIENT_MACHINES
+from harness.protocols import Fleet, Node
 
-_CAPABILITIES = frozenset({"partition", "client-cut", "full-disk", "clock", "packets"})
+_CAPABILITIES = frozenset({"partition", "client-cut", "full-disk", "clock", "client-clocks", "packets"})
 _ON_ANY_LINK = frozenset({"packet-delay", "packet-loss", "packet-corruption", "packet-rate", "packet-clog"})
 _OFF_TCP = frozenset({"packet-duplication", "packet-reorder"})
 """What a connection hides from those who use it."""
+
+NO_PROGRAMS = "machines of the simulator run no programs but the reference cluster's"
 
 _PROBE_TIMEOUT_S = 0.5
 _A_CLIENT = "c0"
@@ -44,6 +49,19 @@ class SimEnvironment:
     @property
     def clock(self) -> Clock:
         return self._clock
+
+    @property
+    def fleet(self) -> Fleet:
+        raise HarnessError(NO_PROGRAMS)
+
+    def data_address(self, node: str) -> str:
+        return node
+
+    async def process_state(self, node: str, program: Daemon) -> ProcessState:
+        raise HarnessError(NO_PROGRAMS)
+
+    async def incarnation(self, node: str, program: Daemon) -> int | None:
+        raise HarnessError(NO_PROGRAMS)
 
     async def setup(self, nodes: tuple[Node, ...]) -> None:
         """Make the machines; the world makes their links at first use."""
@@ -78,6 +96,23 @@ class SimEnvironment:
             self._skews.pop(node, None)
         else:
             self._skews[node] = (skew, self._clock.monotonic_ns())
+
+    @property
+    def client_machines(self) -> tuple[str, ...]:
+        return CLIENT_MACHINES
+
+    async def skew_client_clock(self, machine: str, skew: Skew | None) -> None:
+        """Have one client machine's wall clock go like this; None: as its world has it."""
+        self._client_clock(machine).skew(skew)
+
+    async def client_offset_ns(self, machine: str) -> int:
+        clock = self._client_clock(machine)
+        return clock.offset_ns() if clock.skewed else 0
+
+    def _client_clock(self, machine: str) -> SimClock:
+        clock = self._world.harness_ports(machine).clock
+        assert isinstance(clock, SimClock)
+        return clock
 
     def due_offset_ns(self, node: str) -> int:
         if node not in self._skews:

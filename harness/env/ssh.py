@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import paramiko
@@ -53,6 +54,16 @@ class Gone:
 Explain: TypeAlias = Callable[[str], Gone | None]
 """What became of a machine behind the harness's back, if its environment knows; blocking."""
 
+
+class StrangeHost(paramiko.SSHException):
+    """The machine that answers is not known, or another than is known: nothing is said to it."""
+
+
+class _RefuseStrangers(paramiko.MissingHostKeyPolicy):
+    def missing_host_key(self, client: Any, hostname: str, key: Any) -> None:
+        raise StrangeHost(f"its key ({key.get_name()} {key.fingerprint}) is in no file of known hosts")
+
+
 SSH_FAILURES = (paramiko.SSHException, OSError, EOFError)
 """What paramiko raises when a connection fails or ends (its timeouts are OSErrors)."""
 
@@ -75,13 +86,22 @@ def make_key() -> KeyPair:
 
 @dataclass(frozen=True, slots=True)
 class SshTarget:
-    """Where and as whom to log in; without a `host_key` the user's known hosts must know the machine."""
+    """Where and as whom to log in, by a key of ours, that in `key_file`, or the user's own.
+
+    Without a `host_key` the machine has to be known: in `known_hosts`, or to the user. `sudo`: commands become root's.
+    """
 
     address: str
     user: str = "root"
     port: int = 22
     key: KeyPair | None = None
     host_key: str | None = None
+    key_file: Path | None = None
+    known_hosts: Path | None = None
+    sudo: bool = False
+
+    def as_root(self, command: str) -> str:
+        return f"sudo -n sh -c {shlex.quote(command)}" if self.sudo else command
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,32 +125,39 @@ class SshHost:
         self._target = target
         self._explain = explain
         self._client = paramiko.SSHClient()
+        self._client.set_missing_host_key_policy(_RefuseStrangers)
         self._connecting = threading.Lock()
         self._closed = False
 
     def connect(self, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
-        """Log in, trying again while the machine's sshd is coming up; raises HarnessError at the deadline."""
+        """Log in, unless that is done, trying again while the machine's sshd is coming up; raises HarnessError at the
+        deadline, and at once for keys that do not fit."""
         deadline = time.monotonic() + timeout_s
-        while True:
+        transport, wait_s = self._client.get_transport(), RETRY_S
+        while transport is None or not transport.is_active():
             try:
                 self._connect_once(max(1.0, deadline - time.monotonic()))
                 return
-            except paramiko.AuthenticationException as error:
+            except (paramiko.AuthenticationException, paramiko.BadHostKeyException, StrangeHost) as error:
                 raise HarnessError(f"SSH to {self.name} ({self._target.address}) was refused: {error}") from error
             except SSH_FAILURES as error:
                 if time.monotonic() > deadline:
                     raise HarnessError(f"SSH to {self.name} ({self._target.address}) failed: {error}") from error
-            time.sleep(RETRY_S)
+            time.sleep(wait_s)
+            wait_s = min(2 * wait_s, LOOK_S)
 
     def _connect_once(self, timeout_s: float) -> None:
         target = self._target
-        if target.host_key is None:
-            self._client.load_system_host_keys()
-        else:
+        if target.host_key is not None:
             kind, encoded = target.host_key.split()[:2]
             host = target.address if target.port == 22 else f"[{target.address}]:{target.port}"
-            self._client.get_host_keys().add(host, kind, paramiko.ECDSAKey(data=base64.b64decode(encoded)))
-        own_key = paramiko.ECDSAKey.from_private_key(io.StringIO(target.key.private)) if target.key else None
+            known = paramiko.PKey.from_type_string(kind, base64.b64decode(encoded))
+            self._client.get_host_keys().add(host, kind, known)
+        elif target.known_hosts is not None:
+            self._client.get_host_keys().load(str(target.known_hosts))
+        else:
+            self._client.load_system_host_keys()
+        own_key = self._own_key()
         self._client.connect(
             target.address,
             port=target.port,
@@ -143,8 +170,26 @@ class SshHost:
             auth_timeout=timeout_s,
         )
 
+    def _own_key(self) -> Any:
+        """The key to log in with: of any kind that paramiko knows; None where the user's own are to be tried."""
+        target = self._target
+        if target.key is not None:
+            return paramiko.ECDSAKey.from_private_key(io.StringIO(target.key.private))
+        if target.key_file is None:
+            return None
+        try:
+            return paramiko.PKey.from_path(target.key_file)
+        except (paramiko.PasswordRequiredException, TypeError) as error:
+            raise HarnessError(f"the key {target.key_file} has a passphrase: load it into an agent") from error
+        except (paramiko.SSHException, OSError, ValueError) as error:
+            raise HarnessError(f"{target.key_file} is no key to log in with: {error}") from error
+
     def run(self, command: str, stdin: bytes = b"", timeout_s: float | None = None) -> CommandResult:
         """Run a shell command to its end; any exit status is an answer, only a broken connection is an error."""
+        return self.run_as_user(self._target.as_root(command), stdin, timeout_s)
+
+    def run_as_user(self, command: str, stdin: bytes = b"", timeout_s: float | None = None) -> CommandResult:
+        """As who logs in, who need not be root."""
         try:
             with self._open_channel(COMMAND_TIMEOUT_S if timeout_s is None else timeout_s) as channel:
                 channel.exec_command(command)
@@ -173,7 +218,7 @@ class SshHost:
         reads before them."""
         try:
             channel = self._open_channel(COMMAND_TIMEOUT_S)
-            channel.exec_command(command)
+            channel.exec_command(self._target.as_root(command))
             channel.sendall(stdin)
             return Conversation(channel, self._failure_of_probe)
         except SSH_FAILURES as error:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -19,12 +20,18 @@ PURPOSE_KEY = b"assay.history.purpose"
 """Metadata key of a history that knows its `Purpose`, which is JSON there."""
 
 
+ModelSettings: TypeAlias = Mapping[str, Mapping[str, str]]
+"""How models are set, by their names: what `-o KEY=VALUE` sets, and `consistency`."""
+
+
 class Purpose(msgspec.Struct, frozen=True):
     """What a history was made for: the workload that asked for its operations, and the models to judge it by. Both are
-    names, to be looked up in our own tables and nowhere else; empty where nobody said."""
+    names, to be looked up in our own tables and nowhere else; empty where nobody said. `settings` of a model hold where
+    who judges sets nothing else."""
 
     workload: str = ""
     models: tuple[str, ...] = ()
+    settings: ModelSettings = {}
 
 
 NO_PURPOSE: Final = Purpose()
@@ -77,6 +84,13 @@ SCHEMA = pa.schema(
         pa.field("data_centre", pa.string()),
         pa.field("replication", pa.string()),
         pa.field("replicas", pa.string()),
+        pa.field("region", pa.string()),
+        pa.field("route", pa.string()),
+        pa.field("min_ts", pa.int64()),
+        pa.field("latest_ts", pa.int64()),
+        pa.field("closed_ts", pa.int64()),
+        pa.field("unblocked_ts", pa.int64()),
+        pa.field("blocked_ns", pa.int64()),
     ]
 )
 """`type` is `ok`, `fail` or `info` (an operation that never completed is `info` with null completion). `mops` holds the
@@ -84,5 +98,11 @@ completion's micro-operations where there is one (so reads carry what they saw),
 for what does not fit. Rows are in order of `invoke_index`; `op` counts them from 0. Parquet writes low-cardinality
 strings with dictionary encoding. `write_ts` is the invocation's."""
 
-LATER_COLUMNS = frozenset({"write_ts", "data_centre", "replication", "replicas"})
+QUORUM_COLUMNS: Final = frozenset({"write_ts", "data_centre", "replication", "replicas"})
+"""Columns that operations on quorum tables alone state."""
+
+TIMED_COLUMNS: Final = ("region", "route", "min_ts", "latest_ts", "closed_ts", "unblocked_ts", "blocked_ns")
+"""What histories say of when and where reads are served that need not be of now."""
+
+LATER_COLUMNS = QUORUM_COLUMNS.union(TIMED_COLUMNS)
 """Columns that files of the same version may lack; they are null then."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -12,6 +13,10 @@ OpType: TypeAlias = Literal["invoke", "ok", "fail", "info"]
 
 NEMESIS_PROCESS = -1
 """Process id of the nemesis; every negative process belongs to a nemesis, never to a client."""
+
+
+FEED_PROCESS = -2
+"""Process id of what feeds of changes told, which no client did."""
 
 
 class Mop(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -45,6 +50,11 @@ class Op(msgspec.Struct, frozen=True, omit_defaults=True):
     Of quorum tables (Q1): `write_ts` is the timestamp that the client chose for a write, stated in its invocation;
     `mode` the consistency level, `data_centre` the coordinator's, `replication` the replication factors as
     `dc1:3,dc2:3`, `replicas` the names, joined by commas, of those whose answers made the coordinator's.
+
+    Of reads that need not be of now, or by the leaseholder (R7): `min_ts` is the least time that would do, `route` how
+    it was served, `blocked_ns` how long it waited there, `closed_ts` what was closed there and `unblocked_ts` up to
+    when nothing was open that a read could wait for. `requested_ts` of a change is the time that its client asked for,
+    `region` where the client is, `latest_ts` the latest time that it can have been when it completed.
     """
 
     type: OpType
@@ -71,10 +81,37 @@ class Op(msgspec.Struct, frozen=True, omit_defaults=True):
     request_id: str | None = None
     error_class: str | None = None
     error: str | None = None
+    region: str | None = None
+    route: str | None = None
+    min_ts: int | None = None
+    latest_ts: int | None = None
+    closed_ts: int | None = None
+    unblocked_ts: int | None = None
+    blocked_ns: int | None = None
 
     def complete(self, type: OpType, **changes: Any) -> Op:
         """The completion of this invocation with the given type and changed fields."""
         return msgspec.structs.replace(self, type=type, **changes)
+
+
+def watched(op: Op, rows: Iterable[tuple[int, int, int | None]], mark: int) -> Op:
+    """The completion of a `watch`: the commits after its `requested_ts` (None: all) in the order in which they were
+    told, each as (timestamp, key, new value), and the mark at or below which none will follow."""
+    return op.complete("ok", value=[list(row) for row in rows], served_ts=mark)
+
+
+def feed_events(op: Op) -> tuple[Op, ...]:
+    """What a completed `watch` told, as the events of a change feed (see `checkers/snapshots/change_feed.py`); none of
+    any other completion."""
+    if op.f != "watch" or op.type != "ok":
+        return ()
+    told: list[tuple[int | None, str, tuple[Mop, ...]]]
+    told = [(timestamp, "feed-row", (write(key, value),)) for timestamp, key, value in op.value or ()]
+    told.append((op.served_ts, "feed-resolved", ()))
+    return tuple(
+        Op("info", FEED_PROCESS, f, mops, phase=op.phase, session=op.session, served_ts=timestamp)
+        for timestamp, f, mops in told
+    )
 
 
 def read(partition: int) -> Mop:
@@ -82,7 +119,7 @@ def read(partition: int) -> Mop:
     return Mop("r", partition)
 
 
-def write(partition: int, value: int) -> Mop:
+def write(partition: int, value: int | None) -> Mop:
     """A write of one cell."""
     return Mop("w", partition, value)
 

@@ -50,7 +50,7 @@ _PARQUET_OPTIONS: Final[dict[str, Any]] = {
     "compression": "zstd",
     "use_dictionary": [
         *("type", "phase", "f", "mode", "node", "clock", "error_class", "error"),
-        *("data_centre", "replication", "replicas"),
+        *("data_centre", "replication", "replicas", "region", "route"),
         *("mops.list.element.f", "mops.list.element.values.list.element"),
     ],
     "write_page_checksum": True,

@@ -83,6 +83,11 @@ class RunDir:
         return self.path / "verdict.json"
 
     @property
+    def steps_jsonl(self) -> Path:
+        """Of a simulation the digest of its steps after each thousand; absent elsewhere."""
+        return self.path / "steps.jsonl"
+
+    @property
     def judged_files(self) -> tuple[Path, ...]:
         """What a verdict is made of, and so what has to fit together."""
         told = (self.faults_json, self.invariants_json, self.cluster_json, self.leaders_json, self.outcome_json)

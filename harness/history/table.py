@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from harness.errors import UserError
-from harness.history.columns import MOP, NO_PURPOSE, SCHEMA, Purpose
+from harness.history.columns import MOP, NO_PURPOSE, SCHEMA, TIMED_COLUMNS, Purpose
 from harness.history.ops import Mop, Op
 from harness.history.parts import PART_ROWS, ROWS_PER_GROUP, schema, write_history
 from harness.history.saved import open_saved
@@ -22,6 +22,7 @@ Pair: TypeAlias = tuple[Op, Op | None]
 _FROM_COMPLETION = (
     *("session", "phase", "txn", "mode", "bound", "page", "requested_ts", "served_ts"),
     *("node", "clock", "request_id", "error_class", "error", "data_centre", "replication", "replicas"),
+    *TIMED_COLUMNS,
 )
 
 

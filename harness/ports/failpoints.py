@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from random import Random
 from typing import Literal, Protocol, TypeAlias, get_args
 
 Action: TypeAlias = Literal["crash", "stop", "delay", "hang", "fail", "record"]
@@ -66,6 +67,17 @@ class Arming:
     seconds: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class SlowPlaces:
+    """Where a process is slow for all of its life: what passes one of these points waits alone.
+
+    `seconds` has by point the longest time; each pass takes another one, which `entropy` draws.
+    """
+
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    entropy: Random = field(default_factory=lambda: Random(0))
+
+
 class Body(Protocol):
     """What a failpoint does to its process."""
 
@@ -97,15 +109,18 @@ class Passable(Protocol):
 class ProcessFailpoints:
     """The failpoints of one process. Implements `harness.ports.api.Failpoints`.
 
-    `armed` is empty when all are off; `hits` counts passes of armed points, also of those that were skipped.
+    `armed` is empty when all are off; `hits` counts passes of armed points, also of those that were skipped. Points of
+    `slow` are armed whenever nothing else is there; they are no faults, and count nothing.
     """
 
-    __slots__ = ("_body", "_gates", "armed", "hits")
+    __slots__ = ("_body", "_entropy", "_gates", "_slow", "armed", "hits")
 
-    def __init__(self, body: Body) -> None:
+    def __init__(self, body: Body, slow: SlowPlaces = SlowPlaces()) -> None:
         self._body = body
         self._gates: dict[str, asyncio.Future[None]] = {}
-        self.armed: dict[str, Arming] = {}
+        self._slow = {name: Arming(name, "delay", times=0, seconds=most_s) for name, most_s in slow.seconds.items()}
+        self._entropy = slow.entropy
+        self.armed: dict[str, Arming] = dict(self._slow)
         self.hits: dict[str, int] = {}
 
     def arm(self, arming: Arming) -> None:
@@ -116,7 +131,7 @@ class ProcessFailpoints:
     def disarm(self, point: str = "") -> None:
         """Forget one point, or all; what waits there goes on."""
         for name in [point] if point else list(self.armed):
-            self.armed.pop(name, None)
+            self._end(name)
             self._open(name)
         if not point:
             for name in list(self._gates):
@@ -125,6 +140,7 @@ class ProcessFailpoints:
     def forget(self) -> None:
         """The process has ended, and nothing of it ever goes on."""
         self.armed.clear()
+        self.armed.update(self._slow)
         self._gates.clear()
 
     def hit(self, name: str, group: str = "") -> None:
@@ -142,7 +158,8 @@ class ProcessFailpoints:
         if not self.armed or (arming := self._due(name, group)) is None:
             return None
         if arming.action == "delay":
-            return self._body.sleep(arming.seconds)
+            slow = arming is self._slow.get(name)
+            return self._body.sleep(self._entropy.uniform(0.0, arming.seconds) if slow else arming.seconds)
         if arming.action == "hang":
             return self._gate(name)
         acted = self._act(arming)
@@ -151,9 +168,13 @@ class ProcessFailpoints:
 
     def _due(self, name: str, group: str) -> Arming | None:
         """What is to be done in this pass, which is counted."""
-        arming = self.armed.get(name) or self.armed.get(ANY)
+        arming = self.armed.get(name)
+        if arming is None or arming is self._slow.get(name):
+            arming = self.armed.get(ANY, arming)
         if arming is None or arming.group not in ("", group):
             return None
+        if arming is self._slow.get(name):
+            return arming
         self.hits[name] = self.hits.get(name, 0) + 1
         if arming.skip:
             self.armed[arming.point] = _less(arming, skip=1)
@@ -161,11 +182,17 @@ class ProcessFailpoints:
         if arming.action == "record" or callable(arming.action):
             return arming
         if arming.times == 1:
-            del self.armed[arming.point]
+            self._end(arming.point)
         elif arming.times:
             self.armed[arming.point] = _less(arming, times=1)
         self._body.note(name)
         return arming
+
+    def _end(self, name: str) -> None:
+        """A point acts no more; it is as slow as it is."""
+        self.armed.pop(name, None)
+        if name in self._slow:
+            self.armed[name] = self._slow[name]
 
     def _act(self, arming: Arming) -> Awaitable[None] | None:
         if arming.action == "crash":

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import accumulate
 
@@ -17,6 +17,28 @@ class ProcessState(StrEnum):
     RUNNING = "running"
     PAUSED = "paused"
     DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """A program that is kept on a machine, with all its children: what to start, as whom, where it writes.
+
+    `name` is unique on its node. `argv` stays in the foreground. `log_file` has what it prints; `pid_file` is the
+    harness's own: the program must not write it. `stop_signal` (TERM, INT, …) asks the program to end gracefully.
+    """
+
+    name: str
+    argv: Sequence[str]
+    directory: str = "/"
+    environment: Mapping[str, str] = field(default_factory=dict)
+    user: str = "root"
+    log_file: str = ""
+    pid_file: str = ""
+    stop_signal: str = "TERM"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "log_file", self.log_file or f"/var/log/assay/{self.name}.log")
+        object.__setattr__(self, "pid_file", self.pid_file or f"/run/assay/{self.name}.pid")
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,7 @@ def wanted(fs: tuple[str, ...], kinds: tuple[str, ...], floors: Floors, rate_hz:
 
 def load_of(test: Test) -> Generator:
     """The load of a run: its clients' work at its rate, and its faults, for its time and up to `extra_s` more."""
-    work = test.generator if test.rate_hz is None else stagger(test.seed, test.rate_hz, test.generator)
+    work = test.generator if test.rate_hz is None or test.timed else stagger(test.seed, test.rate_hz, test.generator)
     source = clients(work)
     if test.nemesis_generator is not None:
         source = any_of(source, nemesis(test.nemesis_generator))

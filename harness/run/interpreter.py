@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from harness.errors import HarnessError
 from harness.generators.core import NEMESIS_MASK, Context, Generator, Pending, Source, lift
 from harness.history.journal import JournalWriter
-from harness.history.ops import Op
+from harness.history.ops import Op, feed_events
 from harness.ports.api import Clock
 from harness.protocols import Nemesis
 from harness.run.workers import ClientExecutor, ClientPool, NemesisExecutor, Worker
@@ -52,7 +52,12 @@ class Recorder:
         return op
 
     def completed(self, op: Op, now_ns: int) -> Op:
-        """Record a completion (or an unsolicited event) and return it as it stands in the history."""
+        """Record a completion (or an unsolicited event) and return it as it stands in the history; before that of a
+        watch what it told."""
+        if told := feed_events(op):
+            for event in told:
+                self.completed(event, now_ns)
+            op = replace(op, value=None)
         op = replace(op, index=self._next_index, time=now_ns)
         self._write(op)
         return op

@@ -11,12 +11,13 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC
+from datetime import UTC, datetime, timedelta
 from types import FrameType
 from typing import Any, TypeVar, cast
 
 import msgspec
 
+from harness.capabilities import Capability
 from harness.errors import HarnessError, UserError
 from harness.generators import Source, clients, cycle, delay, nemesis, time_limit, until_ok
 from harness.history.columns import Purpose
@@ -24,10 +25,21 @@ from harness.history.journal import JournalWriter, read_journal
 from harness.history.ops import Op
 from harness.history.rundir import RunDir
 from harness.history.table import difference, write_parquet
-from harness.protocols import CatchesUp, Directed, Examination, Examined, InvariantsRecord, Sharded, Watched
+from harness.protocols import (
+    CatchesUp,
+    Database,
+    Directed,
+    Examination,
+    Examined,
+    Inspected,
+    InvariantsRecord,
+    Sharded,
+    Watched,
+)
 from harness.run.allowances import LONGEST, overload_of, wearing_off_s
 from harness.run.extended_load import load_of
 from harness.run.final_reads import reads_of_each, suspects, until_each_answers
+from harness.run.first_look import check_plugin, facts_of, last_words
 from harness.run.interpreter import ProcessIds, Recorder, interpret
 from harness.run.provenance import provenance
 from harness.run.spec import Judge, RunListener, RunOutcome, Silent, Test
@@ -45,8 +57,8 @@ from harness.verdict.facts import (
     write_verdict,
 )
 from harness.verdict.failures import FailureLog
-from harness.verdict.faults import Fault, faults_of
-from harness.verdict.leaderships import Led, since
+from harness.verdict.faults import Fault, faults_of, served_while_down
+from harness.verdict.leaderships import leaderships_of, since
 from harness.verdict.run_seal import seal_run
 from harness.verdict.run_verdict import AFTERMATH, Facts, Recovery, RunVerdict, conclude, with_examination
 
@@ -55,6 +67,7 @@ B = TypeVar("B")
 
 _PROBE_GAP_S = 0.1
 _LOOK_S = 0.1
+_DISTURBANCE_LOOK_S = 3.0
 _PATIENCE_S = 1.0
 """What `await_ready` gets beyond the longest that it may wait, to say in its own words what was missing."""
 _HEAL_LIMIT_S = 120.0
@@ -96,12 +109,12 @@ class RunStages:
 
     def __init__(self, test: Test, rundir: RunDir, progress: RunListener) -> None:
         self.interrupted = False
-        self.failures = FailureLog(rundir.harness_log)
         self._test = test
         self._rundir = rundir
         self._progress: RunListener = progress
         self._clock = test.environment.clock
         self._begun_ns = self._clock.monotonic_ns()
+        self.failures = FailureLog(rundir.harness_log, self._now)
         self._stages: list[tuple[str, int, int]] = []
         self._under_way = "set up"
         self._processes = ProcessIds(test.concurrency)
@@ -120,6 +133,9 @@ class RunStages:
         self._invariants: InvariantsRecord | None = None
         self._examination: Examination | None = None
         self._verdict: RunVerdict | None = None
+        self._serving_nodes = _serving_nodes(test.database) if test.each_node else ()
+        watched = Capability.INVARIANTS in test.database.capabilities
+        self._watched = test.database if watched and isinstance(test.database, Watched) else None
 
     # ---- the stages ----
 
@@ -134,6 +150,7 @@ class RunStages:
             time_limit_s=test.time_limit_s,
             rate_hz=test.rate_hz,
             floors=test.floors,
+            own_floors=test.own_floors,
             recovery_budget_s=test.recovery_budget_s,
             requested_faults=test.requested_faults,
             final_reads=test.final_generator is not None,
@@ -143,11 +160,13 @@ class RunStages:
             world=dict(test.world),
             started=test.started.astimezone(UTC).isoformat(),
             provenance=provenance(),
-            watched=isinstance(test.database, Watched),
+            watched=self._watched is not None,
             logs_left=test.logs_left,
             unpromised=dict(test.unpromised),
-            shards=test.database.shards if isinstance(test.database, Sharded) else 1,
-            serving_nodes=test.database.serving_nodes if isinstance(test.database, Directed) and test.each_node else (),
+            settings=test.settings,
+            plugin=dict(test.plugin),
+            shards=_shards(test.database),
+            serving_nodes=self._serving_nodes,
         )
         try:
             self._rundir.write_json(self._rundir.run_json, self._record)
@@ -162,6 +181,8 @@ class RunStages:
         if await self._stage("set up", self._set_up(refusals), stoppable=True) and not refusals:
             self._recorder = Recorder(self._opened(), self._clock, self._on_event)
             self._history_start_ns = self._clock.monotonic_ns() - self._begun_ns
+        elif not refusals and not self.interrupted:
+            await self._stage("logs", self._tell_last_words())
         if refusals:
             await self.tear_down()
             self._opened().close()
@@ -174,7 +195,7 @@ class RunStages:
         if self._recorder is None:
             return
         began_ns = self._recorder.now_ns()
-        await self._stage("load", self._interpret("main", load_of(self._test)), stoppable=True)
+        await self._stage("load", self._load(), stoppable=True)
         asked_ns = max(int(self._test.time_limit_s * 1e9), self._last_asked_ns - began_ns)
         self._load_s = min(asked_ns, self._recorder.now_ns() - began_ns) / 1e9
 
@@ -204,8 +225,8 @@ class RunStages:
             return
         source = time_limit(test.final_limit_s, clients(test.final_generator))
         await self._stage("final reads", self._interpret("final", source), stoppable=True)
-        if isinstance(test.database, Directed) and test.each_node:
-            reads = self._read_each_node(test.database.serving_nodes, test.final_generator)
+        if self._serving_nodes:
+            reads = self._read_each_node(self._serving_nodes, test.final_generator)
             await self._stage("final reads of each node", reads, stoppable=True)
 
     async def _read_each_node(self, nodes: Sequence[str], reads: Source) -> None:
@@ -219,13 +240,16 @@ class RunStages:
 
     async def examine(self) -> None:
         """The whole system as an operator would look at it, once it has recovered, where it has that power."""
-        if self._recorder is not None and not self.interrupted and isinstance(self._test.database, Examined):
-            await self._stage("examine", self._examine(self._test.database), stoppable=True)
+        database = self._test.database
+        if self._recorder is None or self.interrupted or Capability.EXAMINE not in database.capabilities:
+            return
+        if isinstance(database, Examined):
+            await self._stage("examine", self._examine(database), stoppable=True)
 
     async def check_invariants(self) -> None:
         """What was found to be broken inside the database while it ran, where it has that power."""
-        if self._recorder is not None and isinstance(self._test.database, Watched):
-            await self._stage("invariants", self._check_invariants(self._test.database))
+        if self._recorder is not None and self._watched is not None:
+            await self._stage("invariants", self._check_invariants(self._watched))
 
     async def collect_logs(self) -> None:
         """The nodes' logs, as far as they can be had."""
@@ -240,8 +264,8 @@ class RunStages:
         self._attempt("save", self._save_faults)
         if self._invariants is not None:
             self._attempt("save", lambda: rundir.write_json(rundir.invariants_json, self._invariants))
-        if isinstance(self._test.database, Led):
-            led = since(self._test.database.leaderships.all(), self._begun_ns + self._history_start_ns)
+        if (leaderships := leaderships_of(self._test.database)) is not None:
+            led = since(leaderships.all(), self._begun_ns + self._history_start_ns)
             self._attempt("save", lambda: rundir.write_json(rundir.leaders_json, led))
         self._saved_ns = self._clock.monotonic_ns()
         self._save_outcome()
@@ -297,18 +321,57 @@ class RunStages:
                 nodes = f"{len(test.database.nodes)} nodes"
                 await self._waiting(f"{nodes} to be made", test.environment.setup(test.database.nodes))
                 await self._waiting(f"the program on {nodes}", test.database.install())
-                starts = [test.database.start(node.name) for node in test.database.nodes]
-                await self._waiting(f"{nodes} to start", _all(starts))
+                await self._waiting(f"{nodes} to start", test.database.first_start())
                 await self._waiting(f"{nodes} to be ready", test.database.await_ready(test.ready_timeout_s))
                 tables = test.database.setup_workload(test.workload, test.workload_options)
                 await self._waiting(f"the tables of {test.workload}", tables)
                 await self._waiting("the means of making faults", test.nemesis.setup())
+                await self._note_facts()
+                if test.plugin:
+                    await check_plugin(test.database)
         except UserError as error:
             refusals.append(error)
+
+    async def _note_facts(self) -> None:
+        """What the database says of itself, in `run.json`."""
+        assert self._record is not None
+        self._record = msgspec.structs.replace(self._record, facts=await facts_of(self._test))
+        self._rundir.write_json(self._rundir.run_json, self._record)
+
+    async def _tell_last_words(self) -> None:
+        """What the nodes' logs end with, where a database could not be set up."""
+        for sentence in last_words(await self._test.database.collect_logs()):
+            self.failures.record("set up", HarnessError(sentence))
 
     async def _waiting(self, what: str, work: Awaitable[None]) -> None:
         self._tell(lambda: self._progress.waits(what))
         await work
+
+    async def _load(self) -> None:
+        """Until its end, or until a machine is taken away: what happens from then on says nothing."""
+        environment, load = self._test.environment, self._interpret("main", load_of(self._test))
+        if not isinstance(environment, Inspected):
+            return await load
+        work = asyncio.create_task(load)
+        watch = asyncio.create_task(self._end_on_disturbance(environment, work))
+        try:
+            await work
+        except asyncio.CancelledError:
+            if watch.done() and not watch.cancelled():
+                raise HarnessError(f"the load was ended: {watch.result()}") from None
+            raise
+        finally:
+            watch.cancel()
+
+    async def _end_on_disturbance(self, environment: Inspected, load: asyncio.Task[None]) -> str:
+        """End the load once a machine was found gone, or started anew, by two looks in turn; says which."""
+        found: tuple[str, ...] = ()
+        while True:
+            await self._clock.sleep(_DISTURBANCE_LOOK_S)
+            before, found = found, await environment.disturbed()
+            if before and found:
+                load.cancel()
+                return "; ".join(found)
 
     async def _interpret(self, phase: str, source: Source) -> None:
         recorder, test = self._recorder, self._test
@@ -337,8 +400,8 @@ class RunStages:
         elif not recovery.recovered and (excuse := ours or overload_of(self._test.environment)) is not None:
             recovery = Recovery(None, budget_s, recovery.seconds, excuse)
         self._recovery = recovery
-        if recovery.recovered and isinstance(self._test.database, Directed) and self._test.each_node:
-            await self._each_node_serves(self._test.database.serving_nodes)
+        if recovery.recovered and self._serving_nodes:
+            await self._each_node_serves(self._serving_nodes)
 
     async def _each_node_serves(self, nodes: Sequence[str]) -> None:
         """What the cluster as a whole does earlier; the final reads tell which node does not."""
@@ -351,10 +414,12 @@ class RunStages:
         if it was ready late, as it came nearer to that all the time."""
         test, began_ns = self._test, recorder.now_ns()
         budget_s, database = self._budget_s, test.database
-        nears = isinstance(database, CatchesUp)
+        able = Capability.CATCHES_UP in database.capabilities
+        catching_up = database if able and isinstance(database, CatchesUp) else None
+        nears = catching_up is not None
         try:
             async with asyncio.timeout((LONGEST if nears else 1) * budget_s + _PATIENCE_S):
-                await (database.await_recovered if isinstance(database, CatchesUp) else database.await_ready)(budget_s)
+                await (catching_up.await_recovered if catching_up is not None else database.await_ready)(budget_s)
         except TimeoutError as error:
             return Recovery(False, budget_s, None, str(error) or "it was not ready in time")
         ready_s = (recorder.now_ns() - began_ns) / 1e9
@@ -521,6 +586,10 @@ class RunStages:
             for number, handler in before:
                 signal.signal(number, handler)
 
+    def _now(self) -> datetime:
+        """By the clock of the run, which in a simulation is virtual: from where `run.json` says that it started."""
+        return self._test.started + timedelta(microseconds=(self._clock.monotonic_ns() - self._begun_ns) // 1000)
+
     def _is_simulated(self) -> bool:
         return self._test.environment.name == "sim"
 
@@ -540,7 +609,7 @@ class RunStages:
     def _save_table(self) -> None:
         """Write the table and read it back; one that does not say what the journal says is no history."""
         test, rundir = self._test, self._rundir
-        purpose = Purpose(test.workload, test.models)
+        purpose = Purpose(test.workload, test.models, test.settings)
         write_parquet(read_journal(rundir.journal), rundir.history_parquet, purpose=purpose)
         try:
             unlike = difference(read_journal(rundir.journal), rundir.history_parquet)
@@ -553,6 +622,9 @@ class RunStages:
     def _save_faults(self) -> None:
         self._faults = faults_of(read_journal(self._rundir.journal))
         self._rundir.write_json(self._rundir.faults_json, self._faults)
+        if self._test.plugin:
+            for sentence in served_while_down(self._faults, read_journal(self._rundir.journal)):
+                self.failures.record("load", HarnessError(sentence))
 
     def _save_outcome(self) -> None:
         self._attempt("save", lambda: self._rundir.write_json(self._rundir.outcome_json, self._outcome()))
@@ -590,16 +662,20 @@ class RunStages:
         return self._journal
 
 
+def _shards(database: Database) -> int:
+    able = Capability.SHARDS in database.capabilities
+    return database.shards if able and isinstance(database, Sharded) else 1
+
+
+def _serving_nodes(database: Database) -> tuple[str, ...]:
+    """The nodes that reads can be sent to; none where they can't."""
+    able = Capability.DIRECTED_READS in database.capabilities
+    return database.serving_nodes if able and isinstance(database, Directed) else ()
+
+
 async def _both(first: Coroutine[Any, Any, A], second: Coroutine[Any, Any, B]) -> tuple[A, B]:
     """Both at once; a failure is raised when both have ended, or one would go on into the next stage."""
     for result in (results := await asyncio.gather(first, second, return_exceptions=True)):
         if isinstance(result, BaseException):
             raise result
     return cast(tuple[A, B], tuple(results))
-
-
-async def _all(works: list[Coroutine[Any, Any, None]]) -> None:
-    """All at once; the first failure is raised when all have ended."""
-    for result in await asyncio.gather(*works, return_exceptions=True):
-        if isinstance(result, BaseException):
-            raise result

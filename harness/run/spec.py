@@ -8,11 +8,12 @@ from datetime import datetime
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from harness.generators import Source
+from harness.history.columns import ModelSettings
 from harness.history.ops import Op
 from harness.history.rundir import RunDir
 from harness.protocols import Database, Environment, Nemesis
 from harness.run.interpreter import HardLimits
-from harness.verdict.adequacy import Floors
+from harness.verdict.adequacy import FloorOf, Floors
 from harness.verdict.facts import RunAccount
 from harness.verdict.failures import HarnessFailure
 from harness.verdict.run_verdict import RunVerdict
@@ -66,14 +67,17 @@ class Test:
     the table.
 
     `generator` is the clients' endless or finite work: the run itself staggers it to `rate_hz` (None: as fast as it
-    goes) and ends it after `time_limit_s`, or up to `extra_s` later while too little was seen (`extended_load`).
-    `final_generator` is finite: the final reads; the recovery probe cycles
-    through it too; `each_node` has them sent to every node that holds data. `nemesis_generator` gives the faults during
-    the load, `heal_generator` the steps that end them.
-    `fs` must each succeed, `requested_faults` each be observed; `floors` say how much is enough. `options` is all that
-    the user gave, with seed and flaws, `world` what the simulated world was drawn to be, for `run.json`; `logs_left`
-    says where the nodes' logs are should the harness be killed. `unpromised` says why, by model, the database may break
-    what that judges with no fault of its code.
+    goes, or `timed`, where the generator has times of its own) and ends it after `time_limit_s`, or up to `extra_s`
+    later while too little was seen (`extended_load`).
+    `final_generator` is finite: the final reads; the recovery probe cycles through it too; `each_node` has them sent to
+    every node that holds data. `nemesis_generator` gives the faults during the load, `heal_generator` the steps that
+    end them.
+    `fs` must each succeed, `requested_faults` each be observed; `floors` and `own_floors` say how much is enough.
+    `options` is all that the user gave, with seed and flaws, `world` what the simulated world was drawn to be, for
+    `run.json`; `logs_left` says where the nodes' logs are should the harness be killed. `plugin` says where a database
+    comes from that is not ours, `packages` which of its nodes' packages it is made of, whose versions are noted.
+    `unpromised` says why, by model, the database may break what that judges with no fault of its code; `settings` are
+    the models' own.
     """
 
     __test__: ClassVar[bool] = False
@@ -90,6 +94,7 @@ class Test:
     time_limit_s: float
     extra_s: float = 0.0
     rate_hz: float | None = None
+    timed: bool = False
     final_generator: Source = None
     each_node: bool = True
     nemesis_generator: Source = None
@@ -97,6 +102,7 @@ class Test:
     fs: tuple[str, ...] = ()
     requested_faults: tuple[str, ...] = ()
     floors: Floors = field(default_factory=Floors)
+    own_floors: tuple[FloorOf, ...] = ()
     op_timeout_s: float = 5.0
     recovery_budget_s: float = 10.0
     setup_timeout_s: float = 900.0
@@ -109,6 +115,9 @@ class Test:
     logs_left: str = ""
     unpromised: Mapping[str, str] = field(default_factory=dict)
     models: tuple[str, ...] = ()
+    settings: ModelSettings = field(default_factory=dict)
+    plugin: Mapping[str, Any] = field(default_factory=dict)
+    packages: tuple[str, ...] = ()
     keep_journal: bool = False
 
 

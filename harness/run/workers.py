@@ -8,6 +8,7 @@ from typing import Protocol
 
 from harness.errors import DefiniteError, HarnessError, IndefiniteError
 from harness.history.ops import Op
+from harness.ports.api import node_of
 from harness.protocols import Client, Database, Nemesis
 from harness.verdict.failures import FailureLog
 
@@ -152,6 +153,9 @@ async def _outcome(invoke: Callable[[Op], Awaitable[Op]], op: Op, stage: str, fa
     except Exception as error:  # noqa: BLE001  a bug of ours must cost neither the run nor its judgement
         failures.record(stage, error)
         return op.complete("info", error_class="harness", error=_words(error))
+    if op.node is not None and completion.type == "ok" and node_of(completion.node or "") != op.node:
+        failures.record(stage, HarnessError(f"a read sent to {op.node} was answered by {completion.node}"))
+        return op.complete("info", error_class="harness", error=f"{completion.node} answered instead of {op.node}")
     if completion.type == "invoke" or completion.process != op.process:
         failures.record(stage, TypeError(f"the answer to {op.f} is no completion of it"))
         return op.complete("info", error_class="harness", error="the answer is no completion")

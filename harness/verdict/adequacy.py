@@ -55,6 +55,15 @@ class Floors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     effect_s: float = 0.25
 
 
+class FloorOf(msgspec.Struct, frozen=True):
+    """A floor of a workload's own: how much of a figure of its history (`harness.history.figures`) there has to be at
+    least, as a count, or as a share `of` another figure."""
+
+    figure: str
+    least: float
+    of: str = ""
+
+
 class NodesAsked(msgspec.Struct, frozen=True):
     """The final reads that went to each node in turn: (asked, answered) by node, and the keys (asked for, served)."""
 
@@ -73,7 +82,7 @@ class WorkDone(msgspec.Struct, frozen=True):
     `final_counts` by type and `final_keys` (that answered in the load, of these that answered final reads; both None
     where the run has none), `each_node` (None where nodes can't be asked one by one), `load_s`, the asked `rate_hz`
     (None: none) and `time_limit_s`; `served`, the operations that succeeded in the load and say which node answered
-    (None where they don't have to)."""
+    (None where they don't have to), and the workload's own floors with the `figures` that they are of."""
 
     fs: tuple[str, ...]
     counts: Mapping[str, Mapping[str, int]]
@@ -87,6 +96,8 @@ class WorkDone(msgspec.Struct, frozen=True):
     each_node: NodesAsked | None = None
     time_limit_s: float = 0.0
     served: int | None = None
+    own_floors: tuple[FloorOf, ...] = ()
+    figures: Mapping[str, int] = {}
 
     @property
     def ok(self) -> int:
@@ -124,9 +135,19 @@ def shortfalls(done: WorkDone, floors: Floors) -> Iterator[str]:
             yield f"only {answered} of {asked} keys ever answered; the floor is {floors.keys:.0%}"
         if asked < OFTEN_SHARE * floors.keys * done.keys_in_all:
             yield f"only {asked} of {done.keys_in_all} keys were asked for as often as {KEY_ASKED_OFTEN} times"
+    yield from _own_shortfalls(done)
     if done.groups is not None and done.groups[1] < floors.groups * done.groups[0]:
         there, answered = done.groups
         yield f"only {answered} of {there} groups of keys ever answered; the floor is {floors.groups:.0%}"
+
+
+def _own_shortfalls(done: WorkDone) -> Iterator[str]:
+    for floor in done.own_floors:
+        found, of = done.figures.get(floor.figure, 0), done.figures.get(floor.of, 0)
+        if not floor.of and found < floor.least:
+            yield f"only {found} {floor.figure}; the floor is {floor.least:g}"
+        elif floor.of and (not of or found < floor.least * of):
+            yield f"only {found} {floor.figure} among {of} {floor.of}; the floor is {floor.least:.0%}"
 
 
 def final_shortfall(done: WorkDone, floors: Floors) -> Iterator[str]:

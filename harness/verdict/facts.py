@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 
 from harness.errors import UserError
+from harness.history.columns import ModelSettings
+from harness.history.figures import figures_in_events, figures_in_parquet
 from harness.history.journal import read_journal
 from harness.history.rundir import RunDir
 from harness.history.summary import (
@@ -20,7 +22,7 @@ from harness.history.summary import (
 )
 from harness.ports.api import node_of
 from harness.protocols import InvariantsRecord
-from harness.verdict.adequacy import KEY_ASKED_OFTEN, Floors, NodesAsked, WorkDone
+from harness.verdict.adequacy import KEY_ASKED_OFTEN, FloorOf, Floors, NodesAsked, WorkDone
 from harness.verdict.failures import HarnessFailure
 from harness.verdict.faults import Fault, faults_of
 from harness.verdict.leaderships import Leadership
@@ -45,7 +47,9 @@ class RunRecord(msgspec.Struct, frozen=True):
     keys and values of the simulated world. `watched` says that invariants were to be checked, so that a run whose
     record of them is gone is not taken for one that broke none; `serving_nodes` are those that final reads went to one
     by one, `shards` the groups that keys are spread over, `logs_left` where the nodes' logs are if the harness was
-    killed, `unpromised` why the database may break what a model judges with no fault of its code."""
+    killed, `unpromised` why the database may break what a model judges with no fault of its code, `settings` how models
+    are set, `plugin` where the database comes from if it is not ours, `facts` what it said of itself once it had been
+    started, `own_floors` what the workload wants of its history."""
 
     name: str
     workload: str
@@ -68,6 +72,10 @@ class RunRecord(msgspec.Struct, frozen=True):
     shards: int = 1
     logs_left: str = ""
     unpromised: dict[str, str] = {}
+    settings: ModelSettings = {}
+    plugin: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
+    own_floors: tuple[FloorOf, ...] = ()
 
 
 class FaultKinds(msgspec.Struct, frozen=True):
@@ -150,6 +158,8 @@ def load_facts(rundir: RunDir, outcome: OutcomeRecord | None = None) -> Facts:
         each_node=_each_node(record, summary),
         served=_served(record, summary),
         time_limit_s=record.time_limit_s,
+        own_floors=record.own_floors,
+        figures=_figures(rundir) if record.own_floors else {},
     )
     return Facts(
         done=done,
@@ -166,6 +176,12 @@ def load_facts(rundir: RunDir, outcome: OutcomeRecord | None = None) -> Facts:
         invariants=load_invariants(rundir) or (InvariantsRecord({}) if record.watched else None),
         unpromised=record.unpromised,
     )
+
+
+def _figures(rundir: RunDir) -> Mapping[str, int]:
+    if rundir.history_parquet.exists():
+        return figures_in_parquet(rundir.history_parquet, "main")
+    return figures_in_events(read_journal(rundir.journal), "main")
 
 
 def _hurt(rundir: RunDir, record: RunRecord, summary: HistorySummary, load_s: float) -> Hurt | None:

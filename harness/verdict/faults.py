@@ -24,9 +24,13 @@ from typing import Any, TypeGuard
 import msgspec
 
 from harness.history.ops import Op
+from harness.ports.api import node_of
 
 NO_VICTIM = "it found no victim"
 """Why a fault was skipped of which no better reason is told."""
+
+FOREVER_NS = 2**63 - 1
+"""Until when a fault lasts that never ended."""
 
 
 class RoleHit(msgspec.Struct, frozen=True):
@@ -134,6 +138,40 @@ class FaultLog(msgspec.Struct, frozen=True):
         found[key] = _completed(found[key], event, began_ns)
         over = self.over | {key} if value.get("step") == "end" else self.over
         return FaultLog(found, over, self.invoked_ns)
+
+
+DOWN = {"kill": "dead", "stop": "dead", "pause": "paused"}
+"""Kinds by which a node's processes are down for as long as the fault is seen, and what they are called then."""
+
+RESTARTING = frozenset({"crash-loop", "rolling-restart"})
+"""Kinds that hold nodes, which live from time to time."""
+
+
+def served_while_down(faults: Sequence[Fault], events: Iterable[Op]) -> tuple[str, ...]:
+    """A sentence for each node that answered clients, by their word, while its processes were called dead or paused:
+    an operation was begun and ended while they were."""
+    if any(fault.kind in RESTARTING for fault in faults):
+        return ()
+    spans = [
+        (node, DOWN[fault.kind], first, last)
+        for fault in faults
+        if fault.kind in DOWN
+        for first, last in fault.spans or ()
+        for node in fault.targets
+    ]
+    begun: dict[int, int] = {}
+    found: dict[tuple[str, str], int] = {}
+    for event in events if spans else ():
+        if event.type == "invoke":
+            begun[event.process] = event.time
+        elif event.type == "ok" and event.node is not None:
+            for node, word, first, last in spans:
+                if node == node_of(event.node) and first <= begun.get(event.process, -1) and event.time <= last:
+                    found[node, word] = found.get((node, word), 0) + 1
+    return tuple(
+        f"{node} was called {word} while it answered {times} operation{'s' * (times > 1)} of clients"
+        for (node, word), times in found.items()
+    )
 
 
 def faults_of(events: Iterable[Op]) -> tuple[Fault, ...]:

@@ -7,8 +7,9 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
+from harness.capabilities import Capability
 from harness.ports.api import node_of
-from harness.protocols import NodeStatus
+from harness.protocols import Database, NodeStatus
 
 
 class Leadership(msgspec.Struct, frozen=True):
@@ -53,11 +54,17 @@ class Leaderships:
 
 @runtime_checkable
 class Led(Protocol):
-    """A power that a Database may have: it knows who led its groups."""
+    """The power of a database with the capability `leaderships`: it knows who led its groups."""
 
     @property
     def leaderships(self) -> Leaderships:
         """All from its start to now, on the environment's monotonic clock."""
+
+
+def leaderships_of(database: Database) -> Leaderships | None:
+    """What a database noted of who led its groups; None where it has no such power."""
+    able = Capability.LEADERSHIPS in database.capabilities
+    return database.leaderships if able and isinstance(database, Led) else None
 
 
 def since(leaderships: Sequence[Leadership], start_ns: int) -> tuple[Leadership, ...]:

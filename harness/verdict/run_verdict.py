@@ -68,7 +68,7 @@ def _sentence(breach: Breach) -> str:
     where = ", ".join(breach.nodes)
     group = f" in group {breach.group}" if breach.group is not None else ""
     steps = f"; at {breach.time_ns / 1e9:.6f} s of virtual time, step {breach.step}" if breach.step else ""
-    told = f"{where}{group}{steps}"
+    told = f"{where}{group}{steps}".removeprefix(" ").removeprefix("; ")
     return f"{breach.message} ({told})" if told else breach.message
 
 
@@ -163,7 +163,8 @@ def conclude(facts: Facts, checkers: Mapping[str, Any]) -> RunVerdict:
     liveness, harness = judge_liveness(facts), judge_harness(facts)
     answers = (safety, adequacy, liveness, harness)
     overall, why = outcome_of(*answers, facts.interrupted)
-    reasons = tuple(reason for answer in answers for reason in answer.reasons)
+    causes_first = (safety, liveness, harness, adequacy)
+    reasons = tuple(reason for answer in causes_first for reason in answer.reasons)
     aftermath = tuple(failure for failure in facts.failures if failure.stage in AFTERMATH)
     return RunVerdict(overall, why, reasons, safety, adequacy, liveness, harness, dict(checkers), aftermath)
 
@@ -240,6 +241,8 @@ def judge_adequacy(facts: Facts) -> Answer:
         "faults": _fault_counts(facts),
         "missed": [{"kind": fault.kind, "instance": fault.instance} for fault in missed(facts.faults)],
     }
+    if done.own_floors:
+        details["own"] = {"figures": dict(done.figures), "floors": msgspec.to_builtins(done.own_floors)}
     return Answer(not reasons, tuple(reasons), details)
 
 

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from harness.errors import HarnessError
-from harness.protocols import Armable, Database, Disks
+from harness.protocols import Armable, Database, Disks, Tuning
 from nemesis.grudges import Link
 from nemesis.observe import DatabaseObserver, Sight, View
 from nemesis.targets import HeldRole
@@ -78,7 +78,8 @@ class Injector(Protocol):
         """Undo all that is left of the instance; raises HarnessError when a part failed, and may be called again."""
 
     async def look_gone(self, instance: int) -> Sight:
-        """One look after `undo`: whether nothing is left in effect of what the instance did.
+        """One look after `undo`: whether nothing is left in effect of what the instance did. Each injector is asked
+        of each instance: who did nothing of it has nothing left.
 
         `blame` says whose failure it is where something is: ours (a rule is still there) or the database's (its
         process was started and doesn't answer). What another instance still does to the same node is not held against
@@ -180,7 +181,8 @@ class Variant:
     """One way in which a kind hits: a pure choice, the capabilities it needs beside the kind's own, and of how many
     nodes at least.
 
-    `named`: it is taken only by who asks for it. `unavailable`: what it hits can't be served meanwhile, so that nothing
+    `named`: it is taken only by who asks for it, as it is where one of the capabilities `unless` is offered, for which
+    there are better ones. `unavailable`: what it hits can't be served meanwhile, so that nothing
     but safety and recovery is asked of the run.
     """
 
@@ -189,6 +191,7 @@ class Variant:
     least_nodes: int = 1
     named: bool = False
     unavailable: bool = False
+    unless: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +202,15 @@ class Setting:
     low: float
     high: float
     meaning: str
+
+
+Suits: TypeAlias = Callable[[Tuning], bool]
+"""Whether the reference cluster, as it is set up, lets a nemesis show something."""
+
+
+def always(tuning: Tuning) -> bool:
+    """However it is set up, and any other database."""
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +228,6 @@ class FaultKind:
     `needs` are capabilities (of the database or the environment); what lacks one refuses the kind before it starts.
     The preferred variants stand first: the first cycles of a run take them. `alone`: no other fault lasts meanwhile.
     `names` are settings that take names, `|` between several: what each means, and which names the database knows.
-    Without the capabilities of `suits` it shows nothing, or hardly: `all` leaves it out then.
     """
 
     name: str
@@ -227,7 +238,7 @@ class FaultKind:
     settings: Mapping[str, Setting] = field(default_factory=dict)
     alone: bool = False
     names: Mapping[str, Names] = field(default_factory=dict)
-    suits: frozenset[str] = frozenset()
+    suits: Suits = always
 
     def settings_with(self, chosen: Mapping[str, float]) -> dict[str, float]:
         """A value for each setting: the chosen one, or its default."""

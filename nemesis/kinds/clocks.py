@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, ClassVar, NamedTuple
 
+from harness.capabilities import Capability
 from harness.errors import HarnessError
 from harness.ports.machines import Skew
 from harness.protocols import ClockControl
 from nemesis.faults import WITHIN, SetClocks
 from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Setting, Variant, all_to_the_end
 from nemesis.observe import DEFAULT_CLOCK_OFFSET_NS, LONGEST_DOUBT_NS, DatabaseObserver, Sight, View
-from nemesis.targets import Choice, select
+from nemesis.targets import Choice, needs_of, select, unless_of
 
 SECOND_NS = 1_000_000_000
 SLACK_NS = 5_000_000
@@ -362,7 +363,7 @@ def _curves(instance: _SkewInstance) -> dict[str, list[list[int]]]:
 
 # ---- variants ----
 
-NEEDS = frozenset({"clock", "status"})
+NEEDS = frozenset({"clock", "status", Capability.WALL_CLOCK})
 TIMES_BEYOND = Setting(8.0, 1.1, 1e6, "how many times the declared maximum offset `beyond` goes at most")
 
 
@@ -393,7 +394,8 @@ def _strobe(selector: str, beyond: bool) -> Variant:
 
 
 def _variant(selector: str, skew: Callable[[Moment], Skew], action: Callable[..., SetClocks | Strobe]) -> Variant:
-    return skewed(lambda moment: select(selector, moment.view, (), moment.entropy), skew, action)
+    made = skewed(lambda moment: select(selector, moment.view, (), moment.entropy), skew, action)
+    return replace(made, needs=needs_of(selector), unless=unless_of(selector))
 
 
 def skewed(
@@ -418,7 +420,7 @@ def _variants(make: Callable[[str, bool], Variant]) -> dict[str, Variant]:
 
 
 def _named(make: Callable[[str, bool], Variant]) -> Iterator[tuple[str, Variant]]:
-    for selector in ("all", "leaseholder", "minority", "leader-master", "random"):
+    for selector in ("all", "leader", "leaseholder", "minority", "leader-master", "random"):
         yield f"{selector}-within", make(selector, False)
         yield f"{selector}-beyond", make(selector, True)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, ClassVar
 
+from harness.capabilities import Capability
 from harness.ports.machines import ProcessState
 from harness.protocols import Damage as Place
 from harness.protocols import DamageKind
@@ -25,10 +26,10 @@ START_S = 5.0
 
 REPAIR_S = 30.0
 
-REPLACEABLE_VOTERS = "replaceable-voters"
+REPLACEABLE_VOTERS = Capability.REPLACEABLE_VOTERS
 """A tablet's replica that lost everything catches up with its group while clients write."""
 
-REPLACEABLE_MASTERS = "replaceable-masters"
+REPLACEABLE_MASTERS = Capability.REPLACEABLE_MASTERS
 """Without one of the masters the others are still a quorum, which takes another one in."""
 
 

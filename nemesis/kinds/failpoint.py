@@ -14,6 +14,7 @@ from random import Random
 from typing import Any, ClassVar
 
 from harness.errors import HarnessError
+from harness.ports.api import Clock
 from harness.ports.failpoints import Action, Failpoint
 from harness.ports.machines import ProcessState
 from harness.protocols import Armable, Database, Node
@@ -216,18 +217,20 @@ class FailpointWalks:
         """Nothing is armed on the node any more, and its process runs; one that is just coming up can't be told yet."""
         database = self._database
         if isinstance(database, Armable):
-            await self._disarm(database, name)
+            await disarmed(database, name, self._clock)
         await database.start(name)
         self._claims.release(name)
 
-    async def _disarm(self, database: Armable, name: str) -> None:
-        for _ in range(ATTEMPTS - 1):
-            try:
-                await database.disarm(name)
-                return
-            except HarnessError:
-                await self._clock.sleep(PAUSE_S)
-        await database.disarm(name)
+
+async def disarmed(database: Armable, name: str, clock: Clock) -> None:
+    """Have a node forget its points, and insist; raises HarnessError."""
+    for _ in range(ATTEMPTS - 1):
+        try:
+            await database.disarm(name)
+            return
+        except HarnessError:
+            await clock.sleep(PAUSE_S)
+    await database.disarm(name)
 
 
 def _newly(acted: Mapping[str, int], before: Mapping[str, int], hand: list[str]) -> list[str]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
+from harness.capabilities import Capability
 from harness.errors import HarnessError
 from harness.ports.api import node_of
 from harness.protocols import Database, Transferable
@@ -145,7 +146,7 @@ def _groups(view: View, name: str) -> tuple[str, ...]:
     return () if status is None else tuple(each.group for each in status.groups)
 
 
-LASTING: Final = frozenset({"lasting-tablets"})
+LASTING: Final = frozenset({Capability.LASTING_TABLETS})
 """A tablet that is deleted a moment later shows nothing of its leader."""
 
 

@@ -12,12 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from harness.capabilities import Capability
 from harness.errors import HarnessError
 from harness.ports.api import node_of
 from harness.ports.machines import ProcessState
 from harness.protocols import GroupStatus, MasterMembership, NodeStatus, Supplantable
 from harness.run.allowances import RepairProgress
 from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Variant, all_to_the_end, disks
+from nemesis.kinds.damage import REPLACEABLE_MASTERS
 from nemesis.kinds.roles import MASTERS
 from nemesis.observe import MASTER, DatabaseObserver, Sight, View, names
 from nemesis.operator import behind, spareable
@@ -220,7 +222,7 @@ def _plan(whom: str, action: ReplaceMasters) -> Variant:
     return Variant(plan, SPARE if not action.lose else frozenset(), least_nodes=3)
 
 
-SPARE = frozenset({"spare-master"})
+SPARE = frozenset({Capability.SPARE_MASTER})
 _LOST = ReplaceMasters(("",), (None,), lose=True)
 _REMOVED = ReplaceMasters(("",), (None,))
 _REPLACED = ReplaceMasters(("", ""), (None, None))
@@ -229,7 +231,7 @@ MASTER_MEMBERSHIP = FaultKind(
     "master-membership",
     "masters join and leave their group: one whose disk is gone is replaced; of four and more, others too",
     "#8c7b1f",
-    frozenset({"master-membership", "disk", "kill", "status"}),
+    frozenset({"master-membership", REPLACEABLE_MASTERS, "disk", "kill", "status"}),
     {
         "follower-lost": _plan("follower", _LOST),
         "leader-lost": _plan("leader", _LOST),

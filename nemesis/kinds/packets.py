@@ -16,7 +16,7 @@ from harness.ports.machines import Impairment, ProbeFlow
 from harness.protocols import PacketShaping
 from nemesis.grudges import Link
 from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Variant
-from nemesis.observe import DatabaseObserver, Sight, names
+from nemesis.observe import MASTER, DatabaseObserver, Sight, names
 from nemesis.targets import STATUS_SELECTORS, select
 
 LINKS_PROBED = 4
@@ -228,7 +228,9 @@ SENDERS = ("leaseholder", "one", "minority", "leader-master")
 
 def _variant(needs: str, draw: Draw) -> Variant:
     def plan(moment: Moment) -> FaultPlan:
-        known = [each for each in SENDERS if moment.view.statuses or each not in STATUS_SELECTORS]
+        view = moment.view
+        led = view.statuses and (view.groups() or names(view.nodes, MASTER))
+        known = [each for each in SENDERS if led or each not in STATUS_SELECTORS]
         choice = select(moment.entropy.choice(known), moment.view, (), moment.entropy)
         impairment = draw(moment.entropy)
         return FaultPlan(Impair(choice.targets, impairment) if choice.targets else None, choice.evidence, choice.roles)

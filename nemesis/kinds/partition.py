@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from harness.capabilities import Capability
 from harness.ports.machines import CLIENTS
 from nemesis.faults import NetworkPartition
 from nemesis.grudges import Grudge, Link, between, bridge, grudge, halves, isolate, majorities_ring, one_way, split
 from nemesis.kinds.api import NAMED, Claims, Family, FaultKind, FaultPlan, Moment, Variant
 from nemesis.observe import DatabaseObserver, Sight, names
-from nemesis.targets import STATUS_SELECTORS, Choice, select
+from nemesis.targets import Choice, needs_of, select, unless_of
 
 
 class Cuts:
@@ -81,9 +82,9 @@ def _words(pairs: list[Link]) -> list[str]:
 
 # ---- variants ----
 
-STATUS = frozenset({"status"})
-CLIENT_CUT = frozenset({"status", "client-cut"})
+CLIENT_CUT = frozenset({"client-cut"})
 ZONES = frozenset({"zones"})
+REFERENCE = frozenset({Capability.MASTERS})
 
 
 def _cut_off(selector: str) -> Variant:
@@ -91,8 +92,8 @@ def _cut_off(selector: str) -> Variant:
         choice = select(selector, moment.view, (), moment.entropy)
         return _partition(choice, isolate(names(moment.view.nodes), choice.targets))
 
-    needs = STATUS if selector in STATUS_SELECTORS else frozenset[str]()
-    return Variant(plan, needs, 2, named=selector in NAMED, unavailable=NAMED.get(selector, False))
+    unavailable = NAMED.get(selector, False)
+    return Variant(plan, needs_of(selector), 2, selector in NAMED, unavailable, unless_of(selector))
 
 
 def _one_way(selector: str, outbound: bool) -> Variant:
@@ -101,10 +102,10 @@ def _one_way(selector: str, outbound: bool) -> Variant:
         links = one_way(names(moment.view.nodes), choice.targets[0], outbound) if choice.targets else ()
         return _partition(choice, links)
 
-    return Variant(plan, STATUS if selector in STATUS_SELECTORS else frozenset(), least_nodes=2)
+    return Variant(plan, needs_of(selector), least_nodes=2, unless=unless_of(selector))
 
 
-def _clients(selector: str, isolated: bool) -> Variant:
+def _clients(selector: str, isolated: bool, unless: frozenset[str] = frozenset()) -> Variant:
     def plan(moment: Moment) -> FaultPlan:
         choice = select(selector, moment.view, (), moment.entropy)
         apart = isolate(names(moment.view.nodes), choice.targets) if isolated else ()
@@ -112,7 +113,7 @@ def _clients(selector: str, isolated: bool) -> Variant:
         links = between(choice.targets, [CLIENTS]) if both_ways else _mute(choice)
         return _partition(choice, grudge([*apart, *links]))
 
-    return Variant(plan, CLIENT_CUT, least_nodes=2)
+    return Variant(plan, CLIENT_CUT | needs_of(selector), least_nodes=2 if isolated else 1, unless=unless)
 
 
 def _mute(choice: Choice) -> Grudge:
@@ -171,6 +172,7 @@ PARTITION = FaultKind(
     "#e07b39",
     frozenset({"partition"}),
     {
+        "leader": _cut_off("leader"),
         "leaseholder": _cut_off("leaseholder"),
         "leader-master": _cut_off("leader-master"),
         "one": _cut_off("one"),
@@ -179,12 +181,17 @@ PARTITION = FaultKind(
         "clients": _clients("leaseholder", isolated=False),
         "leaseholder-and-clients": _clients("leaseholder", isolated=True),
         "leader-master-and-clients": _clients("leader-master", isolated=True),
-        "masters-from-tservers": Variant(_roles, least_nodes=2),
+        "leader-and-clients": _clients("leader", isolated=True, unless=REFERENCE),
+        "one-and-clients": _clients("one", isolated=True, unless=REFERENCE),
+        "clients-of-one": _clients("one", isolated=False, unless=REFERENCE),
+        "masters-from-tservers": Variant(_roles, REFERENCE, least_nodes=2),
         "zone": Variant(_zone, ZONES, least_nodes=2),
         "zones": Variant(_zones, ZONES, least_nodes=2),
         "bridge": Variant(_bridge, least_nodes=3),
         "one-way-out": _one_way("leaseholder", outbound=True),
         "one-way-in": _one_way("one", outbound=False),
+        "leader-one-way-out": _one_way("leader", outbound=True),
+        "follower": _cut_off("follower"),
         "follower-master": _cut_off("follower-master"),
         "learner": _cut_off("learner"),
         "one-too-many": _cut_off("one-too-many"),

@@ -9,6 +9,7 @@ from functools import partial
 from random import Random
 from typing import Any, ClassVar
 
+from harness.capabilities import Capability
 from harness.errors import HarnessError
 from harness.ports.machines import ProcessState
 from harness.protocols import Armable
@@ -27,7 +28,7 @@ from nemesis.kinds.api import (
     to_the_end,
 )
 from nemesis.observe import DatabaseObserver, Sight, names
-from nemesis.targets import STATUS_SELECTORS, select
+from nemesis.targets import needs_of, select, unless_of
 
 KILLED = "killed"
 STOPPED = "stopped"
@@ -52,6 +53,7 @@ class Processes:
         self._claims = claims
         self._touched: dict[int, dict[str, None]] = {}
         self._before: dict[int, dict[str, int]] = {}
+        self._ended: dict[int, set[str]] = {}
         self._held: dict[str, str] = {}
 
     def instances(self) -> frozenset[int]:
@@ -83,7 +85,11 @@ class Processes:
         await self._bring_up(instance, tuple(self._down(instance)))
 
     async def look_gone(self, instance: int) -> Sight:
-        """Processes run, those killed in a new incarnation; nodes that another instance holds down are left out."""
+        """Processes run, those killed in a new incarnation; nodes that another instance holds down are left out.
+
+        One that answers in the life that was ended is not told truly by who says how it is: that is no database's
+        failure.
+        """
         free = sorted(name for name in self._touched.get(instance, ()) if name not in self._claims.down())
         running = await self._states(dict.fromkeys(free, ProcessState.RUNNING))
         if not running.met:
@@ -94,11 +100,14 @@ class Processes:
         after = {name: status.incarnation for name, status in zip(before, answers, strict=True) if status is not None}
         met = all(after.get(name, -1) > before[name] for name in before)
         evidence = {"incarnations": {name: [before[name], after.get(name)] for name in before}} if before else {}
-        return Sight(met, {**running.evidence, **evidence}, "database")
+        ended = [name for name in before if name in self._ended.get(instance, ())]
+        standing = any(after.get(name, before[name] + 1) <= before[name] for name in ended)
+        return Sight(met, {**running.evidence, **evidence}, "harness" if standing else "database")
 
     def forget(self, instance: int) -> None:
         self._touched.pop(instance, None)
         self._before.pop(instance, None)
+        self._ended.pop(instance, None)
 
     def _down(self, instance: int) -> dict[str, str]:
         return {name: how for name, how in self._claims.of(instance).items() if how in WAYS}
@@ -116,6 +125,7 @@ class Processes:
         self._before.setdefault(instance, {}).update((name, known[name]) for name in taken if name in known)
         act = self._database.kill if how == KILLED else self._database.stop
         await all_to_the_end([act(name) for name in taken])
+        self._ended.setdefault(instance, set()).update(taken)
 
     async def _hold(self, instance: int, targets: Iterable[str], point: str, group: str) -> None:
         database = self._database
@@ -139,6 +149,7 @@ class Processes:
 
 
 MORE_TARGETS = (
+    "follower",
     "follower-master",
     "quorum-safe-with-leader",
     "quorum-safe-without-leader",
@@ -157,8 +168,8 @@ def _variant(fault: type[Kill | Stop | Pause], selector: str) -> Variant:
         choice = select(selector, moment.view, moment.busy, moment.entropy)
         return FaultPlan(fault(choice.targets) if choice.targets else None, choice.evidence, choice.roles)
 
-    needs = {"status"} if selector in STATUS_SELECTORS else {"zones"} if selector == "zone" else set[str]()
-    return Variant(plan, frozenset(needs), named=selector in NAMED, unavailable=NAMED.get(selector, False))
+    unavailable = NAMED.get(selector, False)
+    return Variant(plan, needs_of(selector), 1, selector in NAMED, unavailable, unless_of(selector))
 
 
 KILL = FaultKind(
@@ -167,7 +178,7 @@ KILL = FaultKind(
     "#c8375b",
     frozenset({"kill"}),
     _variants(
-        *(Kill, "leader-master", "leaseholder", "one", "random", "group-majority", "quorum-safe", "all"),
+        *(Kill, "leader", "leader-master", "leaseholder", "one", "random", "group-majority", "quorum-safe", "all"),
         *(*MORE_TARGETS, "zone"),
     ),
 )
@@ -177,7 +188,7 @@ STOP = FaultKind(
     "stops processes gracefully and starts them: leader master, leaseholder, one, several or all nodes",
     "#d4708a",
     frozenset({"stop"}),
-    _variants(Stop, "leaseholder", "leader-master", "one", "random", "quorum-safe", "all", *MORE_TARGETS),
+    _variants(Stop, "leader", "leaseholder", "leader-master", "one", "random", "quorum-safe", "all", *MORE_TARGETS),
 )
 
 PAUSE = FaultKind(
@@ -185,7 +196,17 @@ PAUSE = FaultKind(
     "stops processes and lets them go on: leaders, one, a minority, a majority of a group",
     "#3a7ca5",
     frozenset({"pause"}),
-    _variants(Pause, "leaseholder", "leader-master", "one", "minority", "group-majority", "quorum-safe", *MORE_TARGETS),
+    _variants(
+        Pause,
+        "leader",
+        "leaseholder",
+        "leader-master",
+        "one",
+        "minority",
+        "group-majority",
+        "quorum-safe",
+        *MORE_TARGETS,
+    ),
 )
 
 FAMILY = Family(Processes, (KILL, STOP, PAUSE))
@@ -352,15 +373,18 @@ def _crash_loop(selector: str) -> Variant:
         action = CrashLoop(choice.targets, moment.settings["alive"], moment.entropy.getrandbits(53))
         return FaultPlan(action if choice.targets else None, choice.evidence, choice.roles)
 
-    return Variant(plan, frozenset({"status"}) if selector in STATUS_SELECTORS else frozenset())
+    return Variant(plan, needs_of(selector), unless=unless_of(selector))
 
 
-def _rolling(role: str | None) -> Variant:
+REFERENCE = frozenset({Capability.MASTERS})
+
+
+def _rolling(role: str | None, needs: frozenset[str] = frozenset()) -> Variant:
     def plan(moment: Moment) -> FaultPlan:
         targets = names(moment.view.nodes, role)
         return FaultPlan(RollingRestart(targets) if targets else None)
 
-    return Variant(plan)
+    return Variant(plan, needs)
 
 
 CRASH_LOOP = FaultKind(
@@ -368,7 +392,7 @@ CRASH_LOOP = FaultKind(
     "kill -9 and start, over and over: leaders, one node, as many as every group can spare",
     "#a83232",
     frozenset({"kill", "status"}),
-    {selector: _crash_loop(selector) for selector in ("leaseholder", "leader-master", "one", "quorum-safe")},
+    {selector: _crash_loop(selector) for selector in ("leader", "leaseholder", "leader-master", "one", "quorum-safe")},
     {"alive": Setting(1.5, 0.0, 60.0, "seconds for which a process lives at most")},
 )
 
@@ -377,7 +401,11 @@ ROLLING_RESTART = FaultKind(
     "stops each node gracefully and starts it, the next one when it is up again",
     "#d98c4a",
     frozenset({"stop", "status"}),
-    {"all": _rolling(None), "masters": _rolling("master"), "tservers": _rolling("tserver")},
+    {
+        "all": _rolling(None),
+        "masters": _rolling("master", REFERENCE),
+        "tservers": _rolling("tserver", REFERENCE),
+    },
 )
 
 RESTARTS = Family(Restarts, (CRASH_LOOP, ROLLING_RESTART))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random
 from typing import Final
 
+from harness.capabilities import Capability
 from harness.ports.machines import CLIENTS, Skew
 from nemesis.faults import Kill, NetworkPartition, Pause, SetClocks
 from nemesis.grudges import Grudge, between, grudge, isolate, shuffle
@@ -161,21 +162,21 @@ KINDS: Final = (
         "master-kill",
         "kill -9 and restart of masters: the leader, a follower, one, a majority, all",
         "#c8375b",
-        frozenset({"kill"}),
+        frozenset({"kill", Capability.MASTERS}),
         {name: _ended(Kill, select_) for name, select_ in MASTERS.items()},
     ),
     FaultKind(
         "master-pause",
         "masters stop and go on: the leader, a follower, one, a majority",
         "#3a7ca5",
-        frozenset({"pause"}),
+        frozenset({"pause", Capability.MASTERS}),
         {name: _ended(Pause, MASTERS[name]) for name in ("leader", "one", "follower", "majority")},
     ),
     FaultKind(
         "master-partition",
         "cuts masters off: from each other, from all nodes, from clients too, one-way",
         "#e07b39",
-        frozenset({"partition"}),
+        frozenset({"partition", Capability.MASTERS}),
         {
             "leader-from-masters": _cut(_from_masters, MASTERS["leader"], NONE),
             "leader": _cut(_from_all, MASTERS["leader"], NONE),
@@ -189,7 +190,7 @@ KINDS: Final = (
         "master-clock",
         "sets masters' wall clocks wrong, within the declared maximum offset or far beyond it",
         "#b08d2e",
-        frozenset({"clock", "status"}),
+        frozenset({"clock", "status", Capability.MASTERS}),
         {
             f"{name}-{'beyond' if beyond else 'within'}": _wrong(MASTERS[name], beyond)
             for name in ("leader", "all", "one")
@@ -202,14 +203,14 @@ KINDS: Final = (
         "tserver-kill",
         "kill -9 and restart of tablet servers: one, a leaseholder, a minority, a majority, all",
         "#a8475b",
-        frozenset({"kill"}),
+        frozenset({"kill", Capability.MASTERS}),
         {name: _ended(Kill, select_) for name, select_ in TSERVERS.items()},
     ),
     FaultKind(
         "heartbeat-loss",
         "cuts links between masters and tablet servers, in any combination, each direction by itself",
         "#d09b59",
-        frozenset({"partition"}),
+        frozenset({"partition", Capability.MASTERS}),
         {
             "leader": _cut(_of_tservers, MASTERS["leader"], NONE),
             "some-from-leader": _cut(_of_some_tservers, MASTERS["leader"], NONE),

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from harness.capabilities import Capability
 from harness.ports.api import node_of
 from nemesis.faults import NO_CUT, Change, Hold, Kill, NetworkPartition, PointDelay, Restart
 from nemesis.grudges import grudge
 from nemesis.observe import MASTER, TSERVER, Leader, View, names
 from nemesis.scripts.scene import LEAST_VOTERS, Scene
 
-TABLES_MADE = "tables-made"
+TABLES_MADE = Capability.TABLES_MADE
 """The capability of a database on which the workload makes tables while it runs."""
 
 EVICTED_S = 4.5

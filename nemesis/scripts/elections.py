@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from harness.protocols import Tuning
 from nemesis.faults import NO_CUT, Bounce, Flood, Hold, NetworkPartition, Pause, Restart
 from nemesis.grudges import Grudge, grudge, one_way, shuffle, split
 from nemesis.observe import TSERVER, Leader, View
@@ -23,6 +24,11 @@ FLOODS = 4
 
 CRASHED_VOTERS_SHARE = 0.3
 """How often the voters of a rotating majority are killed while they grant their vote, not after it."""
+
+
+def long_tails(tuning: Tuning) -> bool:
+    """Whether a leader that can commit nothing takes in clearly more entries than one message to a follower carries."""
+    return tuning.taken_in >= 2 * tuning.message
 
 
 async def new_leader_partition(scene: Scene) -> None:

@@ -9,12 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from harness.ports.api import node_of
+from harness.protocols import Tuning
 from harness.run.allowances import LONGEST, RepairProgress
 from nemesis.faults import NO_CUT, Bounce, Change, Hold, NetworkPartition, Restart
 from nemesis.grudges import grudge, isolate, split
 from nemesis.observe import Leader, View, names
 from nemesis.scripts.elections import candidate, served
 from nemesis.scripts.scene import LEAST_VOTERS, Scene
+
+QUICK = 16
+"""Entries under way to one follower, which it gets in a round trip."""
 
 PATIENT_S = 8.0
 """For a change that can be carried out; a new voter has to catch up."""
@@ -38,6 +42,11 @@ class Members:
     voters: tuple[str, ...]
     learners: tuple[str, ...]
     position: tuple[int, int]
+
+
+def voters_come(tuning: Tuning) -> bool:
+    """Whether a server is to spare, and a new member gets entries clearly faster than clients write."""
+    return tuning.spare_servers > 0 and tuning.under_way >= QUICK
 
 
 async def membership(scene: Scene) -> None:

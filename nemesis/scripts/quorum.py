@@ -8,17 +8,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from harness.capabilities import Capability
 from harness.ports.machines import Skew
+from harness.protocols import Tuning
 from nemesis.faults import NO_CUT, Hold, Kill, NetworkPartition, PointDelay, Restart, SetClocks
 from nemesis.grudges import isolate, shuffle, split
 from nemesis.observe import View, names
 from nemesis.scripts.scene import Scene
 
-LEADERLESS = "leaderless"
+LEADERLESS = Capability.LEADERLESS
 """The capability of a database whose tables know no leaders: scripts about leaders reach nothing there."""
 
-LOGGED = "logged-tables"
+LOGGED = Capability.LOGGED_TABLES
 """The capability of a database whose tables without leaders log mutations: replicas tell what they have applied."""
+
+SOME_LIMITS, MANY_LIMITS = 0.2, 0.6
 
 REPLICA = "replica"
 """What replicas that know no leader call themselves."""
@@ -69,6 +73,15 @@ async def partial_write(scene: Scene) -> None:
         await scene.hold(0.5, 2.0)
         await scene.act(Restart((cast.coordinator,)))
         await scene.hold(0.2, 1.0)
+
+
+def short_reads(tuning: Tuning) -> bool:
+    """Whether reads with limits meet replicas that lack something, and are too short for it.
+
+    Of logged tables the first read of a partition, with a limit or not, makes up for all that a replica missed there.
+    Of others it takes some limits: with one read in ten a coordinator often has none to go on with within the run.
+    """
+    return tuning.limits >= (MANY_LIMITS if tuning.logged else SOME_LIMITS)
 
 
 async def short_read(scene: Scene) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeAlias, TypeVar
 
+from harness.capabilities import Capability
 from harness.ports.machines import ProcessState
 from harness.protocols import Armable, PartlyWritten
 from nemesis.faults import LOOK
@@ -189,7 +190,9 @@ class Scene:
 
     async def _written(self) -> Collection[str] | None:
         database = self.observer.database
-        return await database.written_groups() if isinstance(database, PartlyWritten) else None
+        if Capability.WRITTEN_GROUPS not in database.capabilities or not isinstance(database, PartlyWritten):
+            return None
+        return await database.written_groups()
 
     async def new_leader(
         self, group: str, above: int, among: Iterable[str] | None = None, patience_s: float | None = None

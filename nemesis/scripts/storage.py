@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from harness.protocols import Tuning
 from nemesis.faults import NO_CUT, Bounce, Flood, Hold, Kill, NetworkPartition, Pause, PointDelay, Restart
 from nemesis.grudges import isolate, shuffle, split
 from nemesis.observe import MASTER, Leader, View
 from nemesis.scripts.elections import last_index
 from nemesis.scripts.scene import Scene
 from nemesis.scripts.successors import BEFORE_FSYNC
+
+SHORT_LOG = 250
+"""Writes that come together make one entry, so that a log grows by some tens of entries a second, however many come."""
 
 FLOOD_WRITES = 250
 """How many writes are sent at first to make a log long enough to be cut short by snapshots; then twice what it took in,
@@ -23,6 +27,11 @@ MOST_FLOODS = 24
 """However long fail-overs take here: each of them costs as much as all that clients do meanwhile."""
 CLIENTS_WRITES_S = 10.0
 """For how long clients' own writes are waited for where a group takes no others (the masters')."""
+
+
+def short_log(tuning: Tuning) -> bool:
+    """Whether a follower that is cut off for some seconds needs a snapshot."""
+    return tuning.kept <= SHORT_LOG
 
 
 async def power_cut(scene: Scene) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from harness.protocols import Tuning
 from nemesis.faults import NO_CUT, Hold, Kill, NetworkPartition, PointDelay, Restart
 from nemesis.grudges import Grudge, grudge, isolate, shuffle, split
 from nemesis.observe import MASTER, TSERVER, Leader, View
@@ -16,6 +17,11 @@ FIRST_ENTRIES = 2
 """What a leader commits by itself: its term's first entry, and the record of its lease."""
 
 BEFORE_FSYNC = {TSERVER: "tablet.before_fsync", MASTER: "catalog.before_fsync"}
+
+
+def outlived_leader(tuning: Tuning) -> bool:
+    """Whether a leader without a quorum stays one until well after another may serve in its place."""
+    return tuning.outlives_s > 0
 
 
 async def deposed_leader(scene: Scene) -> None:

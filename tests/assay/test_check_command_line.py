@@ -312,3 +312,5 @@ def test_options_that_a_run_can_not_take_are_refused(tmp_path: Path, capsys: pyt
     answer = assay(capsys, "report", run, "--to", tmp_path / "elsewhere.html")
     assert answer.code == 2 and "outcome.json is missing" in answer.complaint
     assert (tmp_path / "elsewhere.html").exists()
+    answer = assay(capsys, "report", run, "--to", tmp_path / "pages")
+    assert answer.code == 2 and (tmp_path / "pages" / "report.html").exists()

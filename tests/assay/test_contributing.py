@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 from command_line import INVALID, VALID, WROTE
 
-from assay.campaign import try_seed
 from assay.options import RunOptions
 from checkers.api import check
 from checkers.models import MODELS, ModelInfo
-from cluster.deploy import adapter
 from nemesis.registry import NEMESES, SCRIPTS
+from tests.support.known_runs import try_seed
 from workloads.registry import WORKLOADS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,7 +64,6 @@ def test_a_checker_takes_25_lines_of_code() -> None:
 @pytest.mark.parametrize("example", ["few_registers"], indirect=True)
 def test_the_workload_makes_a_valid_run(example: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(WORKLOADS, "few-registers", example.WORKLOAD)
-    monkeypatch.setattr(adapter, "REGISTER_WORKLOADS", (*adapter.REGISTER_WORKLOADS, "few-registers"))
     result = try_seed(RunOptions("few-registers", nemesis=("kill",), time_limit=15, seed=1))
     assert result.overall == "valid", result.reasons
 

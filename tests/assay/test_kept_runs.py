@@ -126,10 +126,10 @@ def test_nothing_that_a_run_names_is_imported(
         named = {"checkers": [name], "workload": name, "nemesis": [name], "command": name, "flaw": [name]}
         edited(run / "run.json", options={**options, **named}, database=name, environment=name, workload=name)
         edited(run / "verdict.json", checkers={name: {"valid": True, "model": name}}, judge={"version": name})
-        assert f"There is no workload {name!r}" in assay(capsys, "check", run).complaint
+        assert f"The run is judged by {name}, which is no model of ours" in assay(capsys, "check", run).complaint
         assert assay(capsys, "cluster", "check", run).code != 0
     assert assay(capsys, "report", run).code == 2
-    edited(run / "run.json", workload="catalog")
+    edited(run / "run.json", options=options, workload="catalog")
     assert assay(capsys, "check", run, "--json").objects[0]["overall"] == "unknown", "it is not as it was sealed"
     assert not trap()
 

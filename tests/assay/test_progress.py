@@ -16,6 +16,10 @@ def lines_of(capsys: pytest.CaptureFixture[str]) -> list[str]:
             shown.event(Op("invoke", 1, "read", time=number * 10**7))
         fault = {"fault": "kill", "instance": 0, "step": "begin", "targets": ["t1", "t2"]}
         shown.event(Op("info", -1, "start-kill", value=fault, time=6 * 10**9))
+        shown.event(Op("invoke", -1, "stop-kill", value={**fault, "instance": None, "step": "end"}, time=7 * 10**9))
+        shown.event(
+            Op("info", -1, "stop-kill", value={"fault": "kill", "instance": None, "step": "end"}, time=7 * 10**9)
+        )
         for type in ("invoke", "info"):
             shown.event(Op(type, -1, "stop-kill", value={**fault, "step": "end"}, time=7 * 10**9))
         shown.stage("judge")
@@ -33,7 +37,7 @@ def test_without_a_terminal_stages_and_the_load_are_told_by_lines(
         "load: 3 of 10 s, 256 events",
         "load: 5 of 10 s, 512 events",
         "load: 6 of 10 s, 513 events, kill t1 t2",
-        "load: 7 of 10 s, 515 events",
+        "load: 7 of 10 s, 517 events",
         "judge",
     ]
 

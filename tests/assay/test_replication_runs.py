@@ -15,7 +15,7 @@ def lines_that_say(run: Path, words: str) -> int:
     return sum(path.read_text().count(words) for path in run.glob("nodes/*/node.log"))
 
 
-@pytest.mark.parametrize("seed", [5])
+@pytest.mark.parametrize("seed", [1])
 def test_replicas_that_are_dead_for_two_seconds_move_and_no_client_notices(seed: int, tmp_path: Path) -> None:
     options = RunOptions(
         "register", nemesis=("kill",), time_limit=30.0, seed=seed, world="replica-dead-ms=2000", store=tmp_path

@@ -111,7 +111,7 @@ def test_the_same_seed_is_the_same_run(tmp_path: Path, capsys: pytest.CaptureFix
         (["register", "--floor", "rate=0.1", "--floor", "rate=0.2"], "--floor gives rate twice"),
         (["register", "--nemesis", "kill(every=3s,every=5s)"], "every of the nemesis 'kill' is given twice."),
         (["register", "-o", "no-such-option=1"], "no-such-option"),
-        ([], "Missing argument"),
+        ([], "Name a workload"),
     ],
 )
 def test_mistakes_get_one_sentence_and_leave_nothing(

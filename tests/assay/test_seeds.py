@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from command_line import assay
 
 from assay import runner, seeds
 from assay.cli import main
+from assay.night.records import nights_in, read_night
 from assay.options import RunOptions
 from assay.runner import RunResult
 from assay.seeds import SeedPlan, line_of, parse_seeds, percent, upper_bound, word_of, worst
@@ -66,14 +68,18 @@ def test_bad_arguments(arguments: Sequence[str], words: str, capsys: pytest.Capt
     assert answer.code == 254 and words in answer.err
 
 
-def test_valid_seeds_leave_nothing_in_the_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_valid_seeds_leave_a_line_each_in_the_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = tmp_path / "store"
     answer = assay(capsys, "run", "register", *SHORT, "--seeds", "1..3", "--store", store)
     assert answer.code == 0, answer
     lines = answer.out.splitlines()
     assert [line.split(":")[0] for line in lines[:3]] == ["seed 1", "seed 2", "seed 3"]
     assert lines[3] == "VALID: 3 of 3 seeds: 3 valid"
-    assert list(store.iterdir()) == []
+    assert [path.name for path in store.iterdir()] == ["nights"]
+    (directory,) = nights_in(store)
+    night = read_night(directory)
+    assert [(run.seed, run.word, run.twin) for run in night.runs] == [(seed, "valid", None) for seed in (1, 2, 3)]
+    assert night.done is not None and night.done.why == "runs" and all(run.points for run in night.runs)
 
 
 def test_findings_are_kept_with_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -167,7 +173,7 @@ def test_seeds_that_did_not_all_end_are_not_called_valid(
 
     def asked_at_three(options: RunOptions, *_: object) -> RunResult:
         if options.seed == 3:
-            os.kill(os.getppid(), signal.SIGINT)
+            os.kill(multiprocessing.parent_process().pid, signal.SIGINT)
             signal.pause()
         return RunResult(options, "valid")
 

@@ -132,7 +132,7 @@ def test_the_rate_floor_is_of_what_so_many_clients_can_reach_in_this_world() -> 
 
 def test_the_rate_floor_is_of_what_a_node_takes_in() -> None:
     """Seed 329 of a swarm: 200 operations a second asked, of nodes that take in four requests at a time."""
-    slow = "severity=harsh,latency=lan,transport=tcp,loss=0.01,fsync=slow,disk-full=0.0"
+    slow = "severity=harsh,latency=lan,transport=tcp,loss=0.01,fsync=slow,disk-full=0.0,slow-places=0,long-turns=0"
     assert draw_world(329, f"{slow},max-requests=10000").eased(Floors(), 200.0, 10).rate > 0.19
     assert 10 < draw_world(329, f"{slow},max-requests=4").eased(Floors(), 200.0, 10).rate * 200.0 < 25
 

@@ -1,7 +1,7 @@
 """Small histories for tests of session guarantees: rows of operations, many histories side by side in one table."""
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from checkers.columns.mops import flatten_mops, joined
 from harness.history.ops import Mop, Op
@@ -23,6 +23,7 @@ class Row:
     requested_ts: int | None = None
     bound: int | None = None
     partition: int = 0
+    times: dict = field(default_factory=dict)
 
 
 def _mop(row, f, cell, value):
@@ -37,7 +38,13 @@ def events_of(rows, first_index=0, process_base=0):
         mops = tuple(_mop(row, *mop) for mop in row.mops)
         asked = tuple(replace_value(mop) for mop in mops)
         session, process = process_base + row.session, 1000 * process_base + number
-        fields = {"session": session, "mode": row.mode, "requested_ts": row.requested_ts, "bound": row.bound}
+        fields = {
+            "session": session,
+            "mode": row.mode,
+            "requested_ts": row.requested_ts,
+            "bound": row.bound,
+            **row.times,
+        }
         call = Op("invoke", process, "txn", asked, **fields)
         marks.append((row.begin, call))
         if row.end is not None:

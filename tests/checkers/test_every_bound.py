@@ -123,6 +123,7 @@ HARMLESS = {
     "linearizability:PAST": "the same",
     "linearizability:_SHARE": "past its share of the memory a search waits for its turn, and then has all of it",
     "linearizability:KEPT": "the same: marks of where a search goes back to",
+    "removal:_MOST_SUMMED": "whether operations may be left out together; a result is always judged again",
     "sessions:_LARGE": "in a kernel: from which size on rows are found by bisection",
     "transactions:STATES": "in a kernel: how many states a walk has, all of them",
     "transactions:_SPAN": "how far windows reach; what is longer is loose, and searched elsewhere",

@@ -130,6 +130,13 @@ def test_a_read_of_a_set_shows_each_element_once(tmp_path: Path) -> None:
     assert judged(tmp_path, "lin-set", edn(two[0], ("read", "nil", "[1 1]"))) is False
 
 
+def test_a_fenced_lock_that_tells_no_token_is_unknown(tmp_path: Path) -> None:
+    held = (("acquire", "nil", "nil"), ("release", "nil", "nil"))
+    assert judged(tmp_path, "fenced-mutex", edn(*held, *held)) == "unknown"
+    assert judged(tmp_path, "fenced-mutex", edn(("acquire", "nil", "1"), held[1], *held)) is True
+    assert judged(tmp_path, "fenced-mutex", edn(*held, held[0], held[0])) is False
+
+
 WRITES = edn(("write", "1", "1"), ("write", "2", "2"))
 PLAIN_READS = edn(("write", "1", "1"), ("read", "nil", "1"))
 TRANSFER = ("transfer", "{:from 1 :to 2 :amount 3}", "{:from 1 :to 2 :amount 3}")

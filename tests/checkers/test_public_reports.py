@@ -15,10 +15,9 @@ from tests.support.corpus import CORPUS, NO_CORPUS
 
 REPORTS = CORPUS / "reports"
 
-PENDING = {
-    "101-fractured.edn": "the table has registers judged as lists, which are refused",
-}
-"""What is not as it should be yet; a line that comes right has to leave this list."""
+OF_ANOTHER_MODEL = {"101-fractured.edn": "rw-register"}
+"""Lines whose table names a model that does not know their micro-operations, with the one that does: this history
+writes registers (`w`), which a list has no order for, so list-append refuses it as it does any other `w`."""
 
 WORDS = {
     "true": {"true"},
@@ -36,23 +35,25 @@ def lines() -> list[dict[str, str]]:
     return list(csv.DictReader(path.read_text().splitlines(), delimiter="\t")) if path.exists() else []
 
 
-def found(line: dict[str, str]) -> str:
+def found(line: dict[str, str], model: str) -> str:
     settings = dict(option.split("=", 1) for option in line["options"].split())
     consistency = settings.pop("consistency", None)
     try:
         source = open_source(REPORTS / line["file"], line["format"])
         options = CheckOptions(consistency=consistency, settings=settings)
-        return str(judge_source(source, line["model"], LocalEngine(), options).valid).lower()
+        return str(judge_source(source, model, LocalEngine(), options).valid).lower()
     except UserError:
         return "refused"
 
 
 @pytest.mark.skipif(not REPORTS.exists(), reason=NO_CORPUS)
-def test_the_table_has_all_that_is_pending() -> None:
-    assert set(PENDING) <= {line["file"] for line in lines()}
+def test_the_table_names_models_that_refuse_their_history() -> None:
+    wrong = [line for line in lines() if line["file"] in OF_ANOTHER_MODEL]
+    assert [found(line, line["model"]) for line in wrong] == ["refused"] * len(OF_ANOTHER_MODEL)
 
 
 @pytest.mark.skipif(not REPORTS.exists(), reason=NO_CORPUS)
 @pytest.mark.parametrize("line", lines(), ids=lambda line: line["file"])
 def test_public_reports(line: dict[str, str]) -> None:
-    assert (found(line) in WORDS[line["expected"]]) is (line["file"] not in PENDING), line["why"]
+    model = OF_ANOTHER_MODEL.get(line["file"], line["model"])
+    assert found(line, model) in WORDS[line["expected"]], line["why"]

@@ -76,6 +76,9 @@ class Drawn:
             return tuple(self.of(type_.item_type, depth + 1) for _ in range(draw.choice((0, 0, 1, 2, 40 >> depth))))
         if kind == "TupleType":
             return tuple(self.of(each, depth + 1) for each in type_.item_types)
+        if kind == "DictType":
+            count = draw.choice((0, 1, 2, 9))
+            return {self.of(type_.key_type, depth + 1): self.of(type_.value_type, depth + 1) for _ in range(count)}
         if kind == "LiteralType":
             return draw.choice(type_.values)
         if kind == "EnumType":

@@ -8,12 +8,13 @@ from collections.abc import Awaitable, Callable, Collection
 import pytest
 
 from cluster.client import operating
+from cluster.deploy.adapter import REGISTER_COLUMNS, create_for_certain
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import Layout
 from cluster.health.check import Problem
 from cluster.knobs import Knobs
 from cluster.tserver.metadata import TABLETS_DIRECTORY
-from cluster.wire.messages import WIRE_VERSION, Column
+from cluster.wire.messages import WIRE_VERSION, Column, Regional
 from harness.errors import DefiniteError
 from harness.ports.api import node_of
 from harness.ports.sim.link import LinkOptions
@@ -193,6 +194,53 @@ def test_the_newcomer_is_in_the_zone_that_lost_a_replica() -> None:
         assert sorted(map(rig.zone, after)) == ["z1", "z2", "z3"]
 
     move(scenario, seed=23, zones=3)
+
+
+HOME_Z1 = Regional("z1", {"z1": 2, "z2": 1}, {"z3": 1})
+HOME_Z2 = Regional("z2", {"z2": 2, "z1": 1}, {"z3": 1})
+
+
+async def regional(rig: Moving, wanted: Regional) -> None:
+    """Begin with a table of one tablet that is placed so."""
+    await rig.begin(table=False)
+    await create_for_certain(rig.database.admin_client(10.0), "registers", REGISTER_COLUMNS, 1, wanted)
+
+
+async def placed(rig: Moving, seconds: float = 40.0) -> None:
+    """Wait until all that a look at the cluster finds is as it should be."""
+    report = await rig.database.look(seconds)
+    assert not report.problems, report.problems
+
+
+def test_a_learner_that_the_table_wants_stays_one_and_is_replaced_in_its_zone() -> None:
+    async def scenario(rig: Moving) -> None:
+        await regional(rig, HOME_Z1)
+        await placed(rig)
+        leader, group = await rig.leader()
+        held = await replicas(rig, group)
+        assert rig.zone(leader) == "z1"
+        assert {name: each.role for name, each in held.items() if rig.zone(name) == "z3"} == {"t3": "learner"}
+        await rig.database.kill("t3")
+        await asyncio.sleep(3 * DEAD_S)
+        await rig.database.start("t3")
+        await placed(rig)
+        await rig.write(5)
+
+    move(scenario, seed=31, zones=3)
+
+
+def test_a_table_moves_home_while_clients_work() -> None:
+    async def scenario(rig: Moving) -> None:
+        await regional(rig, HOME_Z1)
+        await placed(rig)
+        await rig.database.admin_client(10.0).catalog.place_table(HOME_Z2, "registers")
+        writes = asyncio.create_task(rig.write(40))
+        await placed(rig)
+        await writes
+        leader, _ = await rig.leader()
+        assert rig.zone(leader) == "z2"
+
+    move(scenario, seed=32, zones=3)
 
 
 def test_a_quarantined_replica_is_replaced_by_the_masters() -> None:

@@ -16,12 +16,10 @@ from typing import Any
 
 import pytest
 
-from cluster.deploy.node_files import FOREIGN_DAEMON, NODE_DAEMON
-from harness.env.clocks import AGENT_PATH as CLOCK_AGENT
+from cluster.deploy.node_files import CONFIG_PATH, FOREIGN_CONFIG_PATH
 from harness.env.docker.engine import OWNER_LABEL, RUN_LABEL, connect_engine, parse_owner, this_process
 from harness.env.docker.environment import DockerEnvironment
-from harness.env.firewall import CHAIN
-from harness.env.reachability import AGENT_PATH as PROBE_AGENT
+from harness.env.marks import IN_CONTAINERS
 from harness.errors import UserError
 from tests.docker.shared_cluster import REGISTERS, Cluster, Nodes, OneAtATime
 
@@ -94,7 +92,7 @@ def process_traces(engine: Any) -> Iterator[str]:
     """Node programs, agents and sshds of ours (containers' processes are seen here too) in no container that is
     known."""
     known = {each["Id"] for each in engine.api.containers(all=True)}
-    marks = (NODE_DAEMON.marker, FOREIGN_DAEMON.marker, PROBE_AGENT, CLOCK_AGENT)
+    marks = (CONFIG_PATH, FOREIGN_CONFIG_PATH, IN_CONTAINERS.probe_agent, IN_CONTAINERS.clock_agent)
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
@@ -109,7 +107,7 @@ def rule_traces() -> Iterator[str]:
     for tool in ("iptables-nft-save", "iptables-legacy-save"):
         if shutil.which(tool):
             saved = subprocess.run([tool], capture_output=True, text=True).stdout
-            yield from (f"rule {line}" for line in saved.splitlines() if CHAIN in line)
+            yield from (f"rule {line}" for line in saved.splitlines() if IN_CONTAINERS.cut in line)
 
 
 def key_traces() -> Iterator[str]:

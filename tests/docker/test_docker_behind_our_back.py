@@ -14,7 +14,7 @@ import pytest
 from assay.compose import carry_out
 from assay.judging import judge_saved_run
 from assay.options import RunOptions
-from harness.env.firewall import CHAIN
+from harness.env.marks import IN_CONTAINERS
 from harness.history.ops import Op
 from harness.run.spec import Silent
 from harness.verdict.run_verdict import RunVerdict
@@ -69,7 +69,7 @@ def test_rules_that_vanish_end_the_fault_and_one_that_is_left_is_told_before_the
     def meddle(somebody: Somebody, stage: str, op: Op | None) -> None:
         if op is not None and op.process < 0 and op.type == "info" and op.value.get("step") == "begin":
             with ThreadPoolExecutor() as pool:
-                flush = f"-F {CHAIN}; $tool -w -F {CHAIN}-OUT"
+                flush = f"-F {IN_CONTAINERS.cut}; $tool -w -F {IN_CONTAINERS.cut_out}"
                 list(pool.map(lambda name: somebody.iptables(name, flush), ("m1", "t1", "t2", "t3")))
         if stage == "recover":
             somebody.iptables("t2", f"-I INPUT -s {address(somebody, 't1')} -j DROP")

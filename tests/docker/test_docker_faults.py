@@ -7,21 +7,15 @@ import asyncio
 import pytest
 
 from harness.env import daemon
-from harness.env.daemon import Daemon
 from harness.env.docker.environment import DockerEnvironment
 from harness.errors import HarnessError
-from harness.ports.machines import CLIENTS, ProcessState
+from harness.ports.machines import CLIENTS, Daemon, ProcessState
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker")]
 
 Link = tuple[str, str]
 
-STUB = Daemon(
-    argv=("python3", "-c", "import time\nwhile True: time.sleep(1)", "stub-marker"),
-    marker="stub-marker",
-    pid_file="/run/assay/stub.pid",
-    log_file="/var/log/assay/stub.log",
-)
+STUB = Daemon("stub", ("python3", "-c", "import time\nwhile True: time.sleep(1)"))
 
 
 def cut_links(runner: asyncio.Runner, environment: DockerEnvironment) -> set[Link]:

@@ -28,7 +28,13 @@ CORE_S = 120.0
 """For so long a script may look for its core."""
 
 ROLLING_S = 6.0
-ELSEWHERE = ("clock-jump", "clock-strobe", "clock-drift", "packets", "bit-flip", "truncate", "wipe")
+ELSEWHERE = (
+    *("clock-jump", "clock-strobe", "clock-drift", "packets", "bit-flip", "truncate", "wipe", "protocol-step"),
+    *("region-loss", "region-partition", "learner-lag", "side-transport", "placement-change", "client-clock"),
+)
+"""Kinds that other tests try: those of workloads that read from any replica, in the simulator; so `protocol-step`, for
+a cluster in which nobody makes tables or changes members comes to the steps of a protocol now and then only."""
+
 QUICK_SCRIPTS = ("new-leader-partition", "deposed-leader", "skewed-lease")
 
 

@@ -73,9 +73,12 @@ class FakeEnvironment:
 
     clock: FakeClock = field(default_factory=FakeClock)
     name: str = "fake"
-    capabilities: frozenset[str] = frozenset({"partition", "client-cut", "full-disk", "clock", "packets"}) | PACKETS
+    capabilities: frozenset[str] = (
+        frozenset({"partition", "client-cut", "full-disk", "clock", "client-clocks", "packets"}) | PACKETS
+    )
     skews: dict[str, tuple[Skew, int]] = field(default_factory=dict)
     stuck_clocks: set[str] = field(default_factory=set)
+    client_skews: dict[str, int] = field(default_factory=dict)
     impaired: dict[tuple[str, str], Impairment] = field(default_factory=dict)
     sturdy: bool = False
     links_cut: set[tuple[str, str]] = field(default_factory=set)
@@ -86,6 +89,16 @@ class FakeEnvironment:
     heals: int = 0
 
     async def setup(self, nodes: tuple[Node, ...]) -> None: ...
+
+    @property
+    def client_machines(self) -> tuple[str, ...]:
+        return ("c0", "c1")
+
+    async def skew_client_clock(self, machine: str, skew: Skew | None) -> None:
+        self.client_skews[machine] = 0 if skew is None else skew.offset_ns
+
+    async def client_offset_ns(self, machine: str) -> int:
+        return self.client_skews.get(machine, 0)
 
     async def cut(self, links: frozenset[tuple[str, str]]) -> None:
         if not self.leaky:
@@ -161,11 +174,13 @@ class FakeDatabase:
         {
             *("kill", "stop", "pause", "status", "failpoint", "flood", "membership", "disk", "zones"),
             *("foreign-cluster", "master-membership", "leadership", "lasting-tablets"),
-            *("replaceable-masters", "replaceable-voters"),
+            *("replaceable-masters", "replaceable-voters", "terms", "masters", "leaderships", "written-groups"),
+            *("wall-clock", "held-message", "reads-anywhere"),
         }
     )
     wall_ns: Callable[[str], int] = lambda _: 0
     operations: frozenset[str] = frozenset({"r", "w"})
+    held: list[str] = field(default_factory=list)
     states: dict[str, ProcessState] = field(default_factory=dict)
     incarnations: dict[str, int] = field(default_factory=dict)
     leaders: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -178,6 +193,7 @@ class FakeDatabase:
     calls: list[str] = field(default_factory=list)
     leaderships: Leaderships = field(default_factory=Leaderships)
     now_ns: Callable[[], int] = lambda: 0
+    turn: int | None = None
     servers: dict[str, str] = field(default_factory=dict)
     masters: tuple[str, ...] = ()
     strangers: set[str] = field(default_factory=set)
@@ -195,6 +211,11 @@ class FakeDatabase:
         self.masters = self.groups["catalog"]
 
     async def install(self) -> None: ...
+
+    def facts(self) -> Mapping[str, Any]:
+        return {}
+
+    async def first_start(self) -> None: ...
 
     async def start(self, node: str) -> None:
         self.calls.append(f"start {node}")
@@ -230,6 +251,38 @@ class FakeDatabase:
             Failpoint("after_vote", "tserver", "it is durable"),
             *(Failpoint(name, "", "nobody comes here") for name in self.lonely_points),
         )
+
+    @property
+    def protocols(self) -> Mapping[str, Sequence[str]]:
+        return {"voting": ("before_vote", "after_vote")}
+
+    async def relocate(self, turn: int) -> None:
+        self.turn = turn
+
+    async def wants_turn(self) -> int | None:
+        return self.turn
+
+    async def astray(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def side_point(self) -> str:
+        return "before_closing"
+
+    @property
+    def side_kind(self) -> str:
+        return "closed"
+
+    async def hold_message(self, source: str, target: str, kind: str) -> int:
+        self.calls.append(f"hold {kind} {source} {target}")
+        self.held.append(kind)
+        return len(self.held) - 1
+
+    async def held_bytes(self, hold: int) -> int:
+        return len(self.held[hold])
+
+    async def release_message(self, hold: int) -> None:
+        self.held[hold] = ""
 
     async def arm(
         self, node: str, point: str, action: Action, group: str = "", times: int = 1, seconds: float = 0.0
@@ -299,7 +352,7 @@ class FakeDatabase:
     async def stranger_status(self, node: str) -> NodeStatus | None:
         if node not in self.strangers:
             return None
-        alone = GroupStatus("catalog", "leader", 1, "other", 1, 1, 1, 1, True, ("other",))
+        alone = GroupStatus("catalog", "leader", 1, ("other",), "other", 1, 1, 1, 1, True)
         return NodeStatus(node, "master", 1, (alone,))
 
     async def change_masters(self, add: str | None, remove: str | None, timeout_s: float) -> str | None:
@@ -349,7 +402,7 @@ class FakeDatabase:
             leader, term = running[0], term + 1
             self._leads(group, leader, term)
         voters = self.masters if group == "catalog" else self.groups[group]
-        follower = GroupStatus(group, "follower", term, leader, 9, 9, 9, term, False, voters, lease_sequence=term)
+        follower = GroupStatus(group, "follower", term, voters, leader, 9, 9, 9, term, False, lease_sequence=term)
         return replace(follower, role="leader", lease_valid=True) if node == leader else follower
 
     def depose(self, group: str) -> None:

@@ -62,7 +62,7 @@ def test_what_is_written_is_read_again(name: str, every_s: int | None, for_s: in
         ("kill(", "takes names"),
         ("kill(every)", "written NAME=VALUE, not 'every'"),
         ("kill(speed=3)", "no setting 'speed'; it has: every, for, target"),
-        ("kill(target=moon)", "no target 'moon'; choose from: leader-master,"),
+        ("kill(target=moon)", "no target 'moon'; choose from: leader, leader-master,"),
         ("power-cut(target=one)", "no setting 'target'; it has: every, for"),
         ("kill(every=soon)", "every of the nemesis 'kill' takes a number from 0.1 to 3600, not 'soon'"),
         ("kill(for=2h)", "not '2h'"),

@@ -43,8 +43,8 @@ class SlowLinks:
 
     async def view(self, skip: Collection[str] = ()) -> View:
         learners = () if "t4" in self.voters else ("t4",)
-        leads = GroupStatus(GROUP, "leader", 4, "t1", 100, 100, 100, 4, True, self.voters, learners, 1, 4, 90)
-        learns = GroupStatus(GROUP, "learner", 4, "t1", 0, 0, 100 - self.lacks, 4, False, self.voters)
+        leads = GroupStatus(GROUP, "leader", 4, self.voters, "t1", 100, 100, 100, 4, True, learners, 1, 4, 90)
+        learns = GroupStatus(GROUP, "learner", 4, self.voters, "t1", 0, 0, 100 - self.lacks, 4, False)
         groups = {"t1": leads, "t4": learns}
         return View(NODES, {n: NodeStatus(n, "tserver", 1, (each,)) for n, each in groups.items() if n not in skip})
 

@@ -13,7 +13,9 @@ from assay.judging import judge_saved_run
 from assay.options import RunOptions
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import Layout
+from cluster.knobs import Knobs
 from cluster.wire.messages import WIRE_VERSION
+from harness.capabilities import Capability
 from harness.env.sim import SimEnvironment
 from harness.history.rundir import create
 from harness.ports.machines import ProcessState
@@ -27,7 +29,7 @@ from nemesis.scripts.quorum import LEADERLESS
 from workloads.api import resolve_options
 from workloads.registry import WORKLOADS
 
-TIME_LIMIT_S = {"register": 15.0, "catalog": 25.0}
+TIME_LIMIT_S = {"register": 15.0, "catalog": 25.0, "follower-reads": 15.0}
 """The load goes on while a nemesis was not seen in effect; of a catalog's operations there are few in a second."""
 LATE_CALL_S = 30.0
 """A replica is dead for a while before anything is called, and where masters are late another has to die."""
@@ -56,11 +58,14 @@ class Watched(SimDatabase):
     ids=",".join,
 )
 def test_faults_are_observed_and_recovered_and_leave_nothing(kinds: tuple[str, ...], tmp_path: Path) -> None:
-    workload = WORKLOADS["catalog" if kinds == ("unheard-tablets",) else "register"]
+    anywhere = Capability.READS_ANYWHERE in NEMESES[kinds[0]].needs
+    name = "catalog" if kinds[0] in ("unheard-tablets", "protocol-step") else "register"
+    workload = WORKLOADS["follower-reads" if anywhere else name]
     rundir = create(tmp_path, workload.name, datetime(2026, 2, 3, 4, 5, 6))
     with World(7, version=WIRE_VERSION) as world:
         masters = 5 if kinds == ("master-membership",) else 3
-        database, environment = Watched(world, Layout(masters)), SimEnvironment(world)
+        layout, knobs = Layout(masters, zones=5 if anywhere else 1), Knobs(side_transport_ms=200 if anywhere else 0)
+        database, environment = Watched(world, layout, knobs=knobs), SimEnvironment(world)
         database.workload = workload.name
         faults = package(kinds, database, environment, NemesisOptions(5.0), Random(7))
         options = resolve_options(workload, {})

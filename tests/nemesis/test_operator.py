@@ -91,7 +91,7 @@ def test_a_learner_is_waited_for_while_it_comes_nearer_and_no_longer() -> None:
 def test_nothing_is_lacking_in_a_group_that_was_dropped() -> None:
     """A run of catalog was invalid: its workload had dropped a table while a node of it was wiped."""
     nodes = tuple(Node(name, "tserver") for name in ("t1", "t2", "t3"))
-    holding = GroupStatus("tablet", "follower", 1, None, 1, 1, 1, 1, False, ("t1", "t2", "t3"))
+    holding = GroupStatus("tablet", "follower", 1, ("t1", "t2", "t3"), None, 1, 1, 1, 1, False)
 
     def view(**held: tuple[GroupStatus, ...]) -> View:
         return View(nodes, {name: NodeStatus(name, "tserver", 1, groups) for name, groups in held.items()})
@@ -110,7 +110,7 @@ def test_what_masters_have_replaced_elsewhere_is_not_added_a_second_time() -> No
 
     def left(voters: str, learners: str = "") -> str | None:
         names = tuple(voters.split())
-        led = GroupStatus("tablet", "leader", 1, "t2", 1, 1, 1, 1, True, names, tuple(learners.split()))
+        led = GroupStatus("tablet", "leader", 1, names, "t2", 1, 1, 1, 1, True, tuple(learners.split()))
         held = {"t1": (), "t2": (led,), "t3": (), "t4": ()}
         statuses = {name: NodeStatus(name, "tserver", 1, held[name], 0, {"server_id": f"{name}.new"}) for name in held}
         return lacking(View(nodes, statuses), Duty("t1", ("tablet",), (3,))).get("tablet")
@@ -150,8 +150,8 @@ def test_a_group_that_masters_went_on_repairing_is_as_whole_as_the_others() -> N
     nodes = tuple(Node(name, "tserver") for name in ("t1", "t2", "t3", "t4"))
 
     def view(voters: tuple[str, ...], learners: tuple[str, ...] = (), others: tuple[str, ...] = ()) -> View:
-        led = GroupStatus("tablet", "leader", 1, "t1", 1, 1, 1, 1, True, voters, learners)
-        other = GroupStatus("other", "follower", 1, None, 1, 1, 1, 1, False, others)
+        led = GroupStatus("tablet", "leader", 1, voters, "t1", 1, 1, 1, 1, True, learners)
+        other = GroupStatus("other", "follower", 1, others, None, 1, 1, 1, 1, False)
         groups = (led, other) if others else (led,)
         return View(nodes, {node.name: NodeStatus(node.name, "tserver", 1, groups) for node in nodes})
 

@@ -164,7 +164,8 @@ def test_an_extension_is_as_long_as_fail_overs_are(
             return failover_s
 
     options = NemesisOptions(time_limit_s=40.0, drawn=drawn)
-    schedule = package(kinds, Slow(), FakeEnvironment(), options, Random(1)).generator
+    slow = Slow(capabilities=FakeDatabase().capabilities | {"failover"})
+    schedule = package(kinds, slow, FakeEnvironment(), options, Random(1)).generator
     assert isinstance(schedule, Schedule)
     items = plan_cycle(schedule.kinds, schedule.pace, 1, 0, (0,) * len(kinds)).items
     assert [item.extend_s for item in items if item.repeat_s is not None] == [lasts_s]
@@ -286,6 +287,8 @@ def test_where_no_fault_can_be_made_all_is_refused() -> None:
     [
         (["fire"], {"kill"}, 5.0, r"no nemesis 'fire'; choose from: partition, kill, .*\.$"),
         (["kill"], set(), 5.0, r"'kill' can't be used here: .*kill.*\.$"),
+        (["kill(target=leader)"], {"kill", "status"}, 5.0, r"the database has no terms, by which to tell"),
+        (["kill(target=leaseholder)"], {"kill", "status", "terms"}, 5.0, r"about the roles of the reference cluster"),
         (["partition"], set(), 0.0, r"interval must lie between .* not 0\.$"),
         (["partition"], set(), float("nan"), r"interval must lie between .* not nan\.$"),
     ],
@@ -296,3 +299,13 @@ def test_what_can_not_be_is_refused_in_one_sentence(
     database = FakeDatabase(capabilities=frozenset(capabilities))
     with pytest.raises(UserError, match=sentence):
         package(kinds, database, FakeEnvironment(), NemesisOptions(interval_s), Random(1))
+
+
+def test_leaders_and_followers_of_any_group_are_hit_where_there_are_no_masters() -> None:
+    everywhere = {"kill", "status", "terms"}
+    for capabilities, aimed in ((everywhere, True), (everywhere | {"masters"}, False), ({"kill", "status"}, False)):
+        database = FakeDatabase(capabilities=frozenset(capabilities))
+        schedule = package(["kill"], database, FakeEnvironment(), NemesisOptions(), Random(1)).generator
+        assert isinstance(schedule, Schedule)
+        assert ({"leader", "follower"} <= set(schedule.kinds[0].variants)) == aimed
+        assert ("leaseholder" in schedule.kinds[0].variants) == ("masters" in capabilities)

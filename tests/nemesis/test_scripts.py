@@ -183,7 +183,7 @@ async def test_a_deposed_leader_may_have_given_up_and_know_nothing(
     role: str, term: int, leads: bool, knows_nothing: bool
 ) -> None:
     voters = ("t1", "t2", "t3")
-    own = GroupStatus("tablet", role, term, None, 9, 9, 9, 4, False, voters)
+    own = GroupStatus("tablet", role, term, voters, None, 9, 9, 9, 4, False)
     view = View(NODES, {"t1": NodeStatus("t1", "tserver", 1, (own,))})
 
     class Eyes:
@@ -261,7 +261,7 @@ async def test_acknowledgements_are_late_only_if_the_leader_lacked_them_when_cli
         async def view(self, of: object) -> View:
             upto = committed[self.phase]
             role, index = ("leader", upto) if upto is not None else ("follower", 8)
-            own = GroupStatus("tablet", role, 4, "t1", index, index, 9, 4, upto is not None, ("t1", "t2", "t3"))
+            own = GroupStatus("tablet", role, 4, ("t1", "t2", "t3"), "t1", index, index, 9, 4, upto is not None)
             return View(NODES, {"t1": NodeStatus("t1", "tserver", 1, (own,))})
 
         async def until(self, seen: Callable[[View], object], of: object, patience_s: float) -> object:

@@ -24,13 +24,19 @@ def offered(**knobs: int) -> frozenset[str]:
         return frozenset(SimDatabase(world, Layout(3, 5), (), Knobs(**knobs)).capabilities) | needed - {"leaderless"}
 
 
+def drawn(database: SimDatabase, others: set[str] | None = None, asked: str = "all") -> set[str]:
+    """What a database is given, with what environments offer."""
+    can = frozenset(database.capabilities | {"partition"} | (others or set()))
+    return {each.name for each in expand(parse_all([asked]), can, database.tuning)}
+
+
 def test_members_come_and_go_only_where_a_server_is_to_spare() -> None:
     """Seed 21 of a swarm drew `membership` for three tablet servers, which can neither take one in nor spare one."""
-    for tservers, drawn in ((3, False), (4, True)):
+    for tservers, comes in ((3, False), (4, True)):
         with World(1) as world:
-            can = SimDatabase(world, Layout(3, tservers), (), Knobs()).capabilities | {"partition"}
-        assert ("membership" in [each.name for each in expand(parse_all(["all"]), frozenset(can))]) == drawn
-        assert "membership" in [each.name for each in expand(parse_all(["membership"]), frozenset(can))]
+            database = SimDatabase(world, Layout(3, tservers), (), Knobs())
+        assert ("membership" in drawn(database)) == comes
+        assert "membership" in drawn(database, asked="membership")
 
 
 def test_disks_of_tablet_servers_are_damaged_only_where_what_they_lose_can_be_replaced() -> None:
@@ -75,8 +81,7 @@ def test_leaders_get_a_tail_of_their_own_among_registers_and_among_typed_rows() 
         with World(1) as world:
             database = SimDatabase(world, Layout(3, 5), (), Knobs())
             database.workload = workload
-            can = database.capabilities | {"partition"}
-        assert "leader-returns" in [each.name for each in expand(parse_all(["all"]), frozenset(can))]
+        assert "leader-returns" in drawn(database)
 
 
 def test_a_fail_over_takes_as_long_as_leaders_and_leases_stand_in_its_way() -> None:
@@ -94,8 +99,7 @@ def test_short_reads_are_for_runs_with_limits_and_of_logged_tables_for_those_wit
         with World(1) as world:
             database = SimDatabase(world, Layout(3, 5), (), Knobs())
             database.workload, database.workload_options = "write-atomicity", {"table": table, "limits": limits}
-            can = database.capabilities | {"partition", "pause"}
-            found[table, limits] = "short-read" in [each.name for each in expand(parse_all(["all"]), can)]
+            found[table, limits] = "short-read" in drawn(database, {"pause"})
     assert found == {
         ("legacy", "0.1"): False,
         ("legacy", "0.2"): True,
@@ -136,10 +140,12 @@ def test_scripts_whose_core_these_knobs_keep_away(
 ) -> None:
     """`assay run register --nemesis all --swarm --seed N` drew them, and their cores were never reached."""
     often = {"retained_entries": 16, **often}
-    assert SCRIPTS[script].needs <= offered(**never)
-    assert script not in [each.name for each in expand(parse_all(["all"]), offered(**never))]
-    assert script in [each.name for each in expand(parse_all(["all"]), offered(**often))]
-    assert script in [each.name for each in expand(parse_all([script]), offered(**never))]
+    with World(1) as world:
+        rarely, likely = (SimDatabase(world, Layout(3, 5), (), Knobs(**knobs)) for knobs in (never, often))
+    assert SCRIPTS[script].needs <= rarely.capabilities | {"partition"}
+    assert script not in drawn(rarely)
+    assert script in drawn(likely)
+    assert script in drawn(rarely, asked=script)
 
 
 @pytest.mark.parametrize("workload", ["convergence", "durable-rows"])

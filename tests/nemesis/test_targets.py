@@ -20,7 +20,7 @@ NAMES = tuple(node.name for node in NODES)
 
 
 def replica(group: str, role: str, term: int, peers: tuple[str, ...], lease: bool = False) -> GroupStatus:
-    return GroupStatus(group, role, term, None, 5, 5, 7, term, lease, peers)
+    return GroupStatus(group, role, term, peers, None, 5, 5, 7, term, lease)
 
 
 def view_of(groups: dict[str, tuple[tuple[str, ...], str, int]], silent: frozenset[str] = frozenset()) -> View:

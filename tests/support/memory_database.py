@@ -11,7 +11,7 @@ from harness.errors import DefiniteError
 from harness.history.ops import Mop, Op
 from harness.ports.api import Clock
 from harness.ports.machines import ProcessState
-from harness.protocols import Client, Node, NodeStatus
+from harness.protocols import Client, Node, NodeStatus, start_all
 
 Cells: TypeAlias = dict[int, int | None]
 Apply: TypeAlias = Callable[[Cells, Mop], Mop]
@@ -57,19 +57,34 @@ class MemoryDatabase:
     """Implements `Database`: all nodes share one dictionary; a killed or paused node refuses its clients."""
 
     name = "memory"
-    capabilities = frozenset({"kill", "pause"})
+    capabilities: frozenset[str] = frozenset({"kill", "pause"})
     operations = frozenset({"r", "w", "cas"})
 
-    def __init__(self, clock: Clock, *, size: int = 3, latency_s: float = 0.001, apply: Apply = apply_mop) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        size: int = 3,
+        latency_s: float = 0.001,
+        apply: Apply = apply_mop,
+        make_client: Callable[[MemoryDatabase, str], Client] | None = None,
+    ) -> None:
         self.clock = clock
         self.latency_s = latency_s
         self.apply = apply
+        self.make_client = make_client or MemoryClient
         self.cells: Cells = {}
         self.nodes = tuple(Node(f"n{number + 1}", "server") for number in range(size))
         self._states = {node.name: ProcessState.DEAD for node in self.nodes}
 
     async def install(self) -> None:
         """Nothing to install."""
+
+    def facts(self) -> Mapping[str, Any]:
+        return {"version": "1"}
+
+    async def first_start(self) -> None:
+        await start_all(self.start, self.nodes)
 
     async def start(self, node: str) -> None:
         if self._states[node] is ProcessState.DEAD:
@@ -107,7 +122,7 @@ class MemoryDatabase:
         self.cells.clear()
 
     async def open_client(self, process: int, timeout_s: float) -> Client:
-        return MemoryClient(self, self.nodes[process % len(self.nodes)].name)
+        return self.make_client(self, self.nodes[process % len(self.nodes)].name)
 
     async def collect_logs(self) -> Mapping[str, bytes]:
         return {f"{node.name}/server.log": b"" for node in self.nodes}

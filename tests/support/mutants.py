@@ -105,6 +105,8 @@ def in_children(work: Sequence[Callable[[], T]], jobs: int) -> Iterator[tuple[in
                 answer = Path(folder, str(index))
                 under_way[_forked(each, answer)] = index, answer
             child, _ = os.wait()
+            if child not in under_way:  # an orphan that this process has adopted
+                continue
             index, answer = under_way.pop(child)
             yield index, pickle.loads(answer.read_bytes()) if answer.exists() else None
 

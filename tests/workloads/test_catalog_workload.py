@@ -7,7 +7,6 @@ from random import Random
 
 import pytest
 
-from assay.campaign import try_seed
 from assay.options import RunOptions
 from checkers.catalog import calls
 from checkers.catalog.altered_rows import ROW_OPERATIONS
@@ -15,8 +14,9 @@ from cluster.deploy.catalog_ops import FS, TABLE_STATES, TABLET_STATES
 from harness.generators import limit
 from harness.generators.core import Context
 from harness.history.ops import Op
+from tests.support.known_runs import try_seed
 from workloads.api import resolve_options
-from workloads.catalog import NAMELESS, RARE, ROW_SHARES, WISHES, WORKLOAD
+from workloads.catalog import AGES_NS, NAMELESS, RARE, ROW_SHARES, WISHES, WORKLOAD
 
 
 def played(seed: int, count: int) -> list[Op]:
@@ -46,6 +46,9 @@ def test_every_operation_comes_up_about_names_that_there_are() -> None:
     assert set(wishes) == set(range(-1 - WISHES, 0)) and wishes[-1] < sum(wishes.values()) / 2
     written = [op.mops[0].value for op in ops if op.f == "write"]
     assert len(set(written)) == len(written)
+    lists = [op for op in ops if op.f == "list"]
+    assert {op.bound for op in lists if op.value is not None} == {*AGES_NS}, "by single masters, also while faults last"
+    assert 0.3 < sum(op.value is not None for op in lists) / len(lists) < 0.5
     assert ops == played(3, 4_000)
 
 

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 import cluster.master.ddl as ddl
 import cluster.ranges.requests as rules
-from assay.campaign import try_seed
 from assay.options import RunOptions
+from tests.support.known_runs import try_seed
 
 Patch = pytest.MonkeyPatch
 

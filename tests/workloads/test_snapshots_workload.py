@@ -31,16 +31,18 @@ def played(seed: int, count: int, looks: float = 0.4) -> list[Op]:
 
 @few_examples(30)
 @given(st.integers(0, 2**32))
-def test_looks_are_at_times_that_were_served_and_values_are_unique(seed: int) -> None:
+def test_looks_are_at_times_that_were_served_or_before_and_values_are_unique(seed: int) -> None:
     ops = played(seed, 200)
     assert len(ops) == 200
     for number, op in enumerate(ops):
-        if op.f == "look":
-            assert op.mode == "exact" and op.requested_ts is not None
+        assert [mop.row for mop in op.mops] == ([0, 1] if op.f == "span" else [op.mops[0].row])
+        if op.requested_ts is None:
+            assert op.f != "look"
+        elif op.mode == "exact":
             served = ops[op.requested_ts - 1_001]
             assert op.requested_ts - 1_001 < number and served.mops[0].partition == op.mops[0].partition
         else:
-            assert op.requested_ts is None
+            assert op.mode == "past" and 0 < op.requested_ts <= 1_000 + number
     written = [op.mops[0].value for op in ops if op.f in ("write", "cas")]
     assert len(set(written)) == len(written)
     assert ops == played(seed, 200)
@@ -49,6 +51,7 @@ def test_looks_are_at_times_that_were_served_and_values_are_unique(seed: int) ->
 def test_every_operation_comes_up_and_times_are_looked_at_again() -> None:
     ops = played(5, 3_000)
     assert {op.f for op in ops} == set(WORKLOAD.fs)
-    times = [op.requested_ts for op in ops if op.f == "look"]
+    times = [op.requested_ts for op in ops if op.requested_ts is not None]
     assert 0.35 < len(times) / 3_000 < 0.45
     assert len(times) - len(set(times)) > 200
+    assert {op.mode for op in ops if op.f == "span"} == {None, "exact", "past"}

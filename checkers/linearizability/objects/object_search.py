@@ -27,10 +27,10 @@ from checkers.linearizability.configurations import (
     Window,
     add,
     clear,
-    close_slot,
     enter,
     free_slot,
     has_bit,
+    load,
     lowest,
     make_config_set,
     make_window,
@@ -44,10 +44,10 @@ from checkers.linearizability.driver import (
     SearchAnswers,
     answers_of,
     drive,
-    grown_sets,
+    most_open,
     narrow,
     slots_for,
-    widths,
+    with_larger_sets,
     with_wide,
 )
 from checkers.linearizability.objects.object_columns import (
@@ -92,10 +92,13 @@ from checkers.linearizability.search_loop import (
     OUT_OF_WORK,
     Checkpoints,
     EventSteps,
+    close_in_window,
     enough,
     make_checkpoints,
     make_cursor,
     over_keys,
+    reopen_in_window,
+    window_of,
 )
 
 DEEPER: Final = 64
@@ -232,13 +235,6 @@ def _settle(search, target, state, event):
     return np.int32(IMPOSSIBLE) if lost else state
 
 
-@lean_inline
-def _load(configs, place, window):
-    for word in range(window.owed.shape[1]):
-        window.available[0, word] = configs.available[place, word]
-        window.owed[0, word] = configs.owed[place, word]
-
-
 @lean
 def _put(search, target, owing, state, event):
     """Settle the configuration in work and add it where it belongs: to `after` if the target, owed before if `owing`,
@@ -303,7 +299,7 @@ def _expand(search, target, place, event):
         new = _as_awaited(search, target, new, visited.owed, place)
         if slot != target and is_wasted(ops.strings, new):
             continue
-        _load(visited, place, window)
+        load(visited, place, window)
         # What leaves the state as it was and hides nothing can as well come later.
         if not forgive(ops, row, window) and new == state:
             continue
@@ -326,7 +322,7 @@ def _expand_set(sets, search, target, place, event):
     work, state = np.int64(1), visited.state[place]
     owing, row = has_bit(visited.owed, place, target), window.row[target]
     if has_bit(visited.available, place, target) and not is_plain_add(ops, row):
-        _load(visited, place, window)
+        load(visited, place, window)
         new = step(ops, row, state, search.store, event)
         if new == NO_ROOM:
             return np.int64(NO_ROOM)
@@ -343,7 +339,7 @@ def _expand_set(sets, search, target, place, event):
     distances(search, place, state)
     slot = farthest(window, search.goals)
     while slot >= 0 and visited.state[place] >= 0:
-        _load(visited, place, window)
+        load(visited, place, window)
         new = reach(search, window.row[slot], state, event)
         if new == NO_ROOM:
             return np.int64(NO_ROOM)
@@ -368,7 +364,7 @@ def _complete(search, target, budget, event):
     # Each configuration of the frontier goes where it belongs: to `after` if the target has taken effect in it.
     for place in range(frontier.tally.used):
         if frontier.state[place] >= 0:
-            _load(frontier, place, search.window)
+            load(frontier, place, search.window)
             cost = _put(search, target, True, frontier.state[place], event)
             if cost < 0:
                 return cost
@@ -400,38 +396,15 @@ def _complete(search, target, budget, event):
     return work
 
 
-@lean_inline
-def _window(search):
-    return search.window
+_STEPS: Final = EventSteps(window_of, _begin_key, _invoke, _complete, close_in_window, reopen_in_window)
 
-
-@lean
-def _close(search, slot, event):
-    close_slot(slot, search.window)
-
-
-@lean
-def _reopen(search, level):
-    window, checkpoints = search.window, search.checkpoints
-    vacate(window)
-    for slot in range(window.row.shape[0]):
-        if checkpoints.row[level, slot] >= 0:
-            enter(search.ops, checkpoints.row[level, slot], slot, window)
-
-
-search_keys = over_keys(__name__, EventSteps(_window, _begin_key, _invoke, _complete, _close, _reopen))
+search_keys = over_keys(__name__, _STEPS)
 """The search of objects; see `over_keys`."""
 
 
 _CHANGES: Final = 2
 
 _FIRST_WORDS: Final = 1 << 12
-
-
-def most_open(ops: ObjectOps) -> Ints:
-    """The most operations open at once in each object."""
-    sizes = np.diff(ops.offsets)
-    return widths(len(sizes), np.repeat(np.arange(len(sizes)), sizes), ops.invoke, ops.complete)
 
 
 @dataclass(slots=True)
@@ -456,12 +429,10 @@ class ObjectRun:
         return self._forget_states(memory_bytes // 4)
 
     def _grow_sets(self, memory_bytes: int) -> bool:
-        search = self.search
-        sets = grown_sets((search.frontier, search.visited, search.after), memory_bytes)
-        if sets is None:
+        larger = with_larger_sets(self.search, memory_bytes)
+        if larger is None:
             return False
-        stack = np.empty(len(sets[0].state), np.int32)
-        self.search = search._replace(frontier=sets[0], visited=sets[1], after=sets[2], stack=stack)
+        self.search = larger._replace(stack=np.empty(len(larger.frontier.state), np.int32))
         return True
 
     def _forget_states(self, memory_bytes: int) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from checkers.columns.codes import NIL, UNSUPPORTED, Ints, history_value
+from checkers.columns.codes import NEVER, NIL, UNSUPPORTED, Ints, history_value
 from checkers.columns.dense import together
 from checkers.columns.mops import ADDRESS, Columns, MopProjection, unsupported_rows
 from checkers.columns.projection import KeyedOps
@@ -279,6 +279,20 @@ class ObjectJudgement:
             stuck = np.flatnonzero(found.answers == INVALID)
             refuted += [(int(ops.invoke[found.stuck[place]]), int(left[place])) for place in stuck]
         self.kept += [self._stuck_finding(key, order) for order, key in sorted(refuted)[: self.kernel.explain]]
+
+        if self.kernel.model == "fenced-mutex":
+            self._doubt_unfenced()
+
+    def _doubt_unfenced(self) -> None:
+        """Where acquires succeeded and none told a token, nothing of what tokens promise was compared."""
+        ops = self.built.ops
+        of = np.repeat(np.arange(len(self.answers)), np.diff(ops.offsets))
+        done = (ops.kind == ACQUIRE) & (ops.complete != NEVER)
+        silent = np.isin(np.arange(len(self.answers)), of[done]) & (self.answers == VALID)
+        silent[of[done & (ops.locks.fence > 0)]] = False
+        if silent.any():
+            self.answers[silent] = UNDECIDED
+            self.why = self.why or "no acquire told its token"
 
     def _stuck_finding(self, key: int, order: int) -> Finding:
         """Where the search is stuck with the few operations that refute a queue; else with all, if it gets there

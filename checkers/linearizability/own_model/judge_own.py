@@ -18,12 +18,17 @@ from checkers.linearizability.driver import Budget
 from checkers.linearizability.own_model.calls import RawCall, calls_of
 from checkers.linearizability.own_model.child import ChildQuestion, answer_of
 from checkers.linearizability.own_model.own_graph import OwnGraph
-from checkers.linearizability.own_model.search_own import judged, partitions_of, warm
+from checkers.linearizability.own_model.search_own import REFUSING, judged, partitions_of, warm
 from checkers.options import CheckOptions
 from checkers.source import Source
 from checkers.verdict import NOTHING_SUCCEEDED, Anomaly, Undecided, Verdict
 from harness.errors import UserError
 from harness.own_code import OwnCode
+
+_NOTHING_REFUSED = (
+    "{} allows each of the operations in every state that was reached, so it would take them in any order, and nothing "
+    "was compared."
+)
 
 _NAMED = 3
 """States and operations that a sentence names at most."""
@@ -45,6 +50,8 @@ def verdict_of_model(code: OwnCode, source: Source, engine: Engine, found: Findi
     """Linearizability of every partition by a model."""
     valid: Any = False if found.counts else "unknown" if found.undecided else True
     reason = f"{found.undecided} of {found.keys} partitions could not be decided: {'; '.join(found.reasons)}."
+    if valid is True and not found.figures.get(REFUSING):
+        valid, reason = "unknown", _NOTHING_REFUSED.format(code.spec)
     return Verdict(
         valid,
         code.spec,

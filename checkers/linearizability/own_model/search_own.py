@@ -16,16 +16,20 @@ from checkers.linearizability.driver import (
     Budget,
     answers_of,
     drive,
+    most_open,
     narrow,
 )
-from checkers.linearizability.own_model.calls import RawCall
+from checkers.linearizability.own_model.calls import OwnCall, RawCall
 from checkers.linearizability.own_model.own_graph import OwnGraph, graph_of
 from checkers.linearizability.own_model.steps import ModelSteps, loaded, numbered
-from checkers.linearizability.own_model.table_search import TableOps, begin, grown, make_transitions, most_open
+from checkers.linearizability.own_model.table_search import TableOps, begin, grown, make_transitions
 from checkers.linearizability.search_loop import FIRST_BEAM
 from harness.own_code import OwnCode
 
 NONLINEARIZABLE: Final = "nonlinearizable"
+
+REFUSING: Final = "refusing"
+"""Figure: how many searches met a step that is refused, or could have met one."""
 
 _SHOWN: Final = 16
 """States and operations that are told of a refuted partition at most."""
@@ -69,12 +73,22 @@ def judged(code: OwnCode, calls: list[RawCall], budget: Budget, explain: int) ->
     for k in sorted(refuted.tolist(), key=lambda k: int(ops.invoke[found.stuck[k]]))[:explain]:
         finding = _finding(ops, k, found.stuck, (steps, answers, start, table), budget)
         kept.append(_named(finding, texts[k]) if steps.partitioned else finding)
+    refusing = bool(len(refuted)) or _refusing(steps, [own[first] for first in firsts])
     steps.ask_again()
     undecided = int((found.answers == UNDECIDED).sum())
     wide = f"{width.max()} operations of one partition are open at once, and the search takes {MOST_SLOTS}"
     reasons = ((found.why or wide),) if undecided else ()
     counts = {NONLINEARIZABLE: len(refuted)} if len(refuted) else {}
-    return Findings(len(calls), len(names), counts, tuple(kept), undecided, reasons, len(names))
+    figures = {REFUSING: int(refusing)}
+    return Findings(len(calls), len(names), counts, tuple(kept), undecided, reasons, len(names), figures=figures)
+
+
+def _refusing(steps: ModelSteps, calls: list[OwnCall]) -> bool:
+    """Whether the model could have refused anything, in some partition."""
+    partitions: dict[Hashable, list[OwnCall]] = {}
+    for call in calls:
+        partitions.setdefault(steps.partition(call), []).append(call)
+    return any(steps.could_refuse(each) for each in partitions.values())
 
 
 def _table(calls: list[RawCall], key: Ints, keys: int) -> tuple[TableOps, list[int]]:

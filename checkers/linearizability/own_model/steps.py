@@ -18,6 +18,10 @@ _ASKED_AGAIN: Final = 20_000
 """ModelSteps that are asked for again, spread evenly over all."""
 
 
+_REFUSED: Final = 2_000
+"""Steps of a partition that are tried to see whether any is refused."""
+
+
 def loaded(code: OwnCode) -> Any:
     """What the code's name stands for; an instance, where it is a class."""
     named = code.load()
@@ -93,6 +97,21 @@ class ModelSteps:
             self._states.append(state)
             self._kept.append((self._called(copy.deepcopy, state), hash(state)))
         return number
+
+    def could_refuse(self, calls: Sequence[OwnCall]) -> bool:
+        """Whether a call that succeeded, of some of a partition that no search refuted, is refused in some state that
+        was reached there: if not, every order of them would do, and the history says nothing.
+
+        Of many pairs some _REFUSED are asked for, spread evenly over all.
+        """
+        mine = set(map(id, calls))
+        asked = [said for said in self._said if id(said[1]) in mine]
+        if any(not found and call.type == "ok" for _, call, found in asked):
+            return True
+        states = list(dict.fromkeys([0, *(state for _, _, found in asked for state in found)]))
+        calls = [call for call in calls if call.type == "ok"]
+        pairs = range(0, len(states) * len(calls), -(-len(states) * len(calls) // _REFUSED) or 1)
+        return any(not self.after(states[pair // len(calls)], calls[pair % len(calls)]) for pair in pairs)
 
     def ask_again(self) -> None:
         """Raise UserError if a step that was asked for before gives something else now."""

@@ -22,17 +22,17 @@ from checkers.linearizability.configurations import (
     Window,
     add,
     clear,
-    close_slot,
     enter,
     free_slot,
     has_bit,
+    load,
     make_config_set,
     make_window,
     set_bit,
     unset_bit,
     vacate,
 )
-from checkers.linearizability.driver import FIRST_CONFIGURATIONS, grown_sets, slots_for, widths
+from checkers.linearizability.driver import FIRST_CONFIGURATIONS, most_open, slots_for, with_larger_sets
 from checkers.linearizability.objects.object_pruning import blocked
 from checkers.linearizability.search_loop import (
     FULL,
@@ -40,10 +40,13 @@ from checkers.linearizability.search_loop import (
     OUT_OF_WORK,
     Checkpoints,
     EventSteps,
+    close_in_window,
     enough,
     make_checkpoints,
     make_cursor,
     over_keys,
+    reopen_in_window,
+    window_of,
 )
 
 
@@ -156,13 +159,6 @@ def _invoke(search, row):
             set_bit(frontier.owed, place, slot)
 
 
-@lean_inline
-def _load(configs, place, window):
-    for word in range(window.owed.shape[1]):
-        window.available[0, word] = configs.available[place, word]
-        window.owed[0, word] = configs.owed[place, word]
-
-
 @lean
 def _linearize(search, place, slot, into):
     """Add to a set what a configuration of `visited` becomes once the operation in a slot takes effect. Returns the
@@ -179,7 +175,7 @@ def _linearize(search, place, slot, into):
     for at in range(table.first[entry], table.first[entry] + table.size[entry]):
         if table.targets[at] == state and not owed:
             continue
-        _load(visited, place, window)
+        load(visited, place, window)
         unset_bit(window.available, 0, slot)
         unset_bit(window.owed, 0, slot)
         cost = add(into, table.targets[at], window.available, window.owed, 0)
@@ -256,26 +252,9 @@ def _complete(search, target, budget, event):
     return np.int64(NO_ROOM) if unanswered or lacking else work
 
 
-@lean_inline
-def _window(search):
-    return search.window
+_STEPS: Final = EventSteps(window_of, _begin_key, _invoke, _complete, close_in_window, reopen_in_window)
 
-
-@lean
-def _close(search, slot, event):
-    close_slot(slot, search.window)
-
-
-@lean
-def _reopen(search, level):
-    window, checkpoints = search.window, search.checkpoints
-    vacate(window)
-    for slot in range(window.row.shape[0]):
-        if checkpoints.row[level, slot] >= 0:
-            enter(search.ops, checkpoints.row[level, slot], slot, window)
-
-
-search_keys = over_keys(__name__, EventSteps(_window, _begin_key, _invoke, _complete, _close, _reopen))
+search_keys = over_keys(__name__, _STEPS)
 """The search by a table; see `over_keys`."""
 
 
@@ -299,11 +278,9 @@ class TableRun:
         """Answer what was asked for; after FULL make the sets larger."""
         search = self.search
         if answer == FULL:
-            sets = grown_sets((search.frontier, search.visited, search.after), memory_bytes)
-            if sets is None:
-                return False
-            self.search = search._replace(frontier=sets[0], visited=sets[1], after=sets[2])
-            return True
+            larger = with_larger_sets(search, memory_bytes)
+            self.search = larger or search
+            return larger is not None
         table = search.table
         if table.tally.entries == len(table.pair):
             if 128 * len(table.pair) > memory_bytes:
@@ -323,12 +300,6 @@ class TableRun:
             table.first[entry], table.size[entry], tally.targets = begin, len(found), end
         tally.answered = tally.entries
         return table._replace(targets=targets)
-
-
-def most_open(ops: TableOps) -> Ints:
-    """The most operations open at once in each key."""
-    sizes = np.diff(ops.offsets)
-    return widths(len(sizes), np.repeat(np.arange(len(sizes)), sizes), ops.invoke, ops.complete)
 
 
 def begin(

@@ -47,9 +47,9 @@ from checkers.linearizability.driver import (
     SearchAnswers,
     answers_of,
     drive,
-    grown_sets,
     narrow,
     slots_for,
+    with_larger_sets,
     with_wide,
 )
 from checkers.linearizability.registers.prepared_registers import Prepared, SearchOps, prepare, prepared_part
@@ -332,12 +332,9 @@ class RegisterRun:
 
     def make_room(self, answer: int, memory_bytes: int) -> bool:
         """Give the sets of configurations more room: states are values, so nothing else is ever full."""
-        search = self.search
-        sets = grown_sets((search.frontier, search.visited, search.after), memory_bytes)
-        if sets is None:
-            return False
-        self.search = search._replace(frontier=sets[0], visited=sets[1], after=sets[2])
-        return True
+        larger = with_larger_sets(self.search, memory_bytes)
+        self.search = larger or self.search
+        return larger is not None
 
 
 def _start(prepared: Prepared, beam: int) -> RegisterRun:

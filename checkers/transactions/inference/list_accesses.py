@@ -156,11 +156,14 @@ def _index_appends(work, accesses, key, problem):
         lowest = value if i == begin else min(lowest, value)
         highest = value if i == begin else max(highest, value)
     reset(work.values, end - begin, lowest, highest)
-    for i in range(begin, end):
-        work.place[i - begin], work.stamp[i - begin] = -1, -1
-        other = insert(work.values, accesses.value[i], i - begin)
-        if other >= 0 and problem[0] < 0:
-            problem[0], problem[1], problem[2] = key, accesses.append_txn[i], accesses.append_txn[begin + other]
+    for failed in range(2):  # who read what failed, too, read it of who did not
+        for i in range(begin, end):
+            if (accesses.append_outcome[i] == FAIL) != (failed == 1):
+                continue
+            work.place[i - begin], work.stamp[i - begin] = -1, -1
+            other = insert(work.values, accesses.value[i], i - begin)
+            if other >= 0 and not failed and problem[0] < 0:
+                problem[0], problem[1], problem[2] = key, accesses.append_txn[i], accesses.append_txn[begin + other]
 
 
 @lean

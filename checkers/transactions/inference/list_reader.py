@@ -174,7 +174,7 @@ def sorted_by_key(columns: list[Any], keys: int) -> list[Any]:
 def infer(accesses: Accesses, store: Store, txns: int, out: Instances) -> tuple[Edges, Ints]:
     """See `ListReader.infer`; helper nodes are numbered from `txns`."""
     work = _make_scratch(accesses, store, txns)
-    keys, problem = len(accesses.append_at) - 1, np.full(3, -1)
+    keys, problem = len(accesses.append_at) - 1, np.full(4, -1)
     edges = make_edges(len(accesses.append_txn) + 2 * len(accesses.read_txn) + 1024, txns)
     done = 0
     while True:

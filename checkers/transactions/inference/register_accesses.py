@@ -1,7 +1,8 @@
 """What the accesses of each register say when every written value is unique (Kingsbury and Alvaro 2020, section 5).
 
-Who read whom is told by the values. The order of versions is known only in part: unset comes first; on request, what a
-transaction read comes before what it then wrote, versions follow the order within processes, or real time.
+Who read whom is told by the values. The order of versions is known only in part: unset comes first; on request,
+versions follow what the database states of their transactions, what a transaction read comes before what it then wrote,
+versions follow the order within processes, or real time.
 
 With real time, version a comes before b exactly if some transaction that left the key at a completed before some one
 that found it at b began: f(a) < g(b), with f the earliest such completion and g the latest such invocation. This is
@@ -23,10 +24,12 @@ from checkers.transactions.graph.edges import RW, WR, WW, product_bound, put, pu
 from checkers.transactions.inference.prefix_trees import FINAL, UPDATES
 from checkers.transactions.inference.register_versions import (
     EXTERNAL,
+    as_stated,
     collect_times,
     find_contradiction,
     forget_times,
     have_order,
+    in_graph,
     read_before_written,
     sort_by_time,
     sort_edges,
@@ -49,6 +52,7 @@ CLASSES: Final = ("internal", "G1a", "G1b", "lost-update", "cyclic-versions", "g
 ORDER_WFR: Final = 1
 ORDER_SESSIONS: Final = 2
 ORDER_REALTIME: Final = 4
+ORDER_STATED: Final = 8
 """Where orders of versions come from; to be added up. One that contradicts those before it is left out for that key."""
 
 
@@ -63,6 +67,7 @@ class RegisterAccesses(NamedTuple):
     write_invoke: Ints  # the event of the transaction's invocation
     write_complete: Ints  # the event of its completion, NEVER: unknown
     write_process: Ints  # its process, as a small number
+    write_stated: Ints  # what it states of its place among the versions, NIL: nothing; empty unless that is asked for
     read_at: Ints  # those of key k are read_at[k]:read_at[k + 1]; of transactions that completed only
     read_txn: Ids
     read_flags: Codes  # EXTERNAL, UPDATES
@@ -94,7 +99,8 @@ class RegisterScratch(NamedTuple):
     edge_order: Ids  # version edges in order of `before`
     last: Ints  # by process the version at which it left the key at hand, -1: it has not touched it yet
     txn_stamp: Ints  # by transaction the helper node that it was marked for, -1: none is at work (`put_product`)
-    contradiction: Ints  # [0]: 1 if the key's versions have no order; [1] and [2]: two that show it, or -1
+    contradiction: Ints  # [0]: 1 if the key's versions have no order; [1] and [2]: two that show it, or -1;
+    # [3]: how many of them have a place that is stated
 
 
 class RegisterBatch(NamedTuple):
@@ -126,10 +132,13 @@ def _index_writes(work, accesses, key, problem):
             any_value = True
     # Values in a small range get a place each, others are hashed: `reset` decides by the range.
     reset(work.values, end - begin + high - low, lowest, highest)
-    for i in range(begin, end):
-        other = insert(work.values, accesses.written[i], i - begin)
-        if other >= 0 and problem[0] < 0:
-            problem[0], problem[1], problem[2] = key, accesses.write_txn[i], accesses.write_txn[begin + other]
+    for failed in range(2):  # who read what failed, too, read it of who did not
+        for i in range(begin, end):
+            if (accesses.write_outcome[i] == FAIL) != (failed == 1):
+                continue
+            other = insert(work.values, accesses.written[i], i - begin)
+            if other >= 0 and not failed and problem[0] < 0:
+                problem[0], problem[1], problem[2] = key, accesses.write_txn[i], accesses.write_txn[begin + other]
     count = end - begin
     # Writes have the first numbers, in their order; values that were only read come behind them, unset last.
     for i in range(low, high):
@@ -149,20 +158,12 @@ def _index_writes(work, accesses, key, problem):
 
 
 @lean
-def _in_graph(accesses, base, version, writes):
-    """Whether a version is what its transaction, if it took effect, made of the key."""
-    if version >= writes:
-        return False
-    return accesses.write_outcome[base + version] != FAIL and accesses.write_flags[base + version] & FINAL != 0
-
-
-@lean
 def _rank_targets(work, accesses, base, versions, writes):
     """Versions with a writer in the graph by latest invocation; of each suffix the three that ended first. One that
     nobody found there comes after unset only."""
     count = 0
     for version in range(versions):
-        if _in_graph(accesses, base, version, writes):
+        if in_graph(accesses, base, version, writes):
             work.begun[version] = max(work.begun[version], 0)
             work.ranked[count] = version
             count += 1
@@ -226,7 +227,7 @@ def _put_after(work, accesses, key, version, found, edges):
     low, high = work.reader_at[version], work.reader_at[version + 1]
     if edges.used[0] + found + product_bound(high - low, found) > edges.source.shape[0]:
         return False
-    if _in_graph(accesses, base, version, writes):
+    if in_graph(accesses, base, version, writes):
         for i in range(found):
             put(edges, accesses.write_txn[base + version], work.targets[i], WW, key)
     if high > low and found > 0:
@@ -250,7 +251,7 @@ def _unset_edges(work, accesses, key, versions, edges):
     """Unset comes before all versions."""
     base, writes, found = accesses.write_at[key], accesses.write_at[key + 1] - accesses.write_at[key], 0
     for version in range(writes):
-        if _in_graph(accesses, base, version, writes):
+        if in_graph(accesses, base, version, writes):
             work.targets[found] = accesses.write_txn[base + version]
             found += 1
     return _put_after(work, accesses, key, versions - 1, found, edges)
@@ -265,7 +266,7 @@ def _put_stated(work, accesses, key, versions, count, edges):
         found = 0
         for i in range(work.edge_at[version], work.edge_at[version + 1]):
             other = work.after[work.edge_order[i]]
-            if _in_graph(accesses, base, other, writes):
+            if in_graph(accesses, base, other, writes):
                 work.targets[found] = accesses.write_txn[base + other]
                 found += 1
         if found and not _put_after(work, accesses, key, version, found, edges):
@@ -281,7 +282,7 @@ def _wr_edges(work, accesses, key, edges):
         return False
     for read in range(low, high):
         version = work.version[read - low]
-        if accesses.read_flags[read] & EXTERNAL and _in_graph(accesses, base, version, writes):
+        if accesses.read_flags[read] & EXTERNAL and in_graph(accesses, base, version, writes):
             put(edges, accesses.write_txn[base + version], accesses.read_txn[read], WR, key)
     return True
 
@@ -296,9 +297,11 @@ def _accepted(work, versions, count, more):
 
 
 @lean
-def _order_edges(work, accesses, key, versions, sources, edges):
+def _order_edges(work, accesses, key, versions, sources, edges, problem):
     """ww and rw edges by all sources of version order that go together; False if there is no room."""
     first_unwritten, count = accesses.write_at[key + 1] - accesses.write_at[key], 0
+    if sources & ORDER_STATED:
+        count = as_stated(work, accesses, key, problem)
     forget_times(work, versions)
     if sources & ORDER_WFR:
         more = read_before_written(work, accesses, key, versions, first_unwritten, count)
@@ -369,11 +372,12 @@ def _judge_reads(work, accesses, key, versions, out):
 
 
 @lean
-def _written_more_than_once(accesses, key):
+def _is_open(work, accesses, key):
+    """Whether the key was written more than once, by some whose place among the versions is not stated."""
     base, writes, found = accesses.write_at[key], accesses.write_at[key + 1] - accesses.write_at[key], 0
     for version in range(writes):
-        found += _in_graph(accesses, base, version, writes)
-    return found > 1
+        found += in_graph(accesses, base, version, writes)
+    return found > max(1, work.contradiction[3])
 
 
 @lean
@@ -385,11 +389,11 @@ def infer_registers(work, accesses, sources, first_key, edges, out, problem):
         versions = _index_writes(work, accesses, key, problem)
         sort_readers(work, accesses, key, versions)
         roomy = _wr_edges(work, accesses, key, edges)
-        roomy = roomy and _order_edges(work, accesses, key, versions, sources, edges)
+        roomy = roomy and _order_edges(work, accesses, key, versions, sources, edges, problem)
         if not roomy:
             edges.used[0], edges.used[1] = before, helper
             return key
-        edges.used[2] += _written_more_than_once(accesses, key)
+        edges.used[2] += _is_open(work, accesses, key)
         _judge_versions(work, accesses, key, versions, out)
         _judge_reads(work, accesses, key, versions, out)
     return accesses.write_at.shape[0] - 1

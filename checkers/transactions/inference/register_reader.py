@@ -77,35 +77,40 @@ class RegisterReader:
         link_registers(batch, self._by_key, flags, self.out)
         outcome, txn = txns.outcome[rows], (rows + self._txns).astype(np.int32)
         times = (txns.invoke[rows], txns.complete[rows], txns.process[rows])
+        stated = () if txns.stated is None else (txns.stated[rows],)
         wrote, read = ~is_read, is_read & (outcome == OK)
-        self._writes.append(tuple(column[wrote] for column in (key, txn, outcome, flags, mops.value, *times)))
+        self._writes.append(tuple(column[wrote] for column in (key, txn, outcome, flags, mops.value, *times, *stated)))
         self._reads.append(tuple(column[read] for column in (key, txn, flags, mops.value, *times)))
         self._txns += txns.size
 
     def accesses(self) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
-        """What was collected, for `group_registers`: writes and reads, by batch; the reader forgets them."""
+        """What was collected, for `group_registers`: writes (with what they state of their versions, if that is asked
+        for) and reads, by batch; the reader forgets them."""
         collected = self._writes, self._reads
         self._writes, self._reads = [], []
         return collected
 
     def infer(self, sources: int) -> tuple[Edges, Ints]:
         """All dependencies by the given sources of version order (ORDER_… added up), and (key, transaction,
-        transaction) of a value that two writes share (or -1s)."""
+        transaction, whether it is what they state of their versions) of a value that two writes share (or -1s)."""
         self.grouped = group_registers(int(self._keys.used[0]), *self.accesses())
         return infer_edges(self.grouped, self._txns, sources, self.out)
 
 
 def group_registers(keys: int, writes: list[tuple[Any, ...]], reads: list[tuple[Any, ...]]) -> RegisterAccesses:
     """Sort accesses by key; within keys they stay in order."""
-    write, read = joined_columns(writes, _WRITE_TYPES), joined_columns(reads, _READ_TYPES)
+    stated = (np.int64,) if any(len(part) > len(_WRITE_TYPES) for part in writes) else ()
+    write, read = joined_columns(writes, (*_WRITE_TYPES, *stated)), joined_columns(reads, _READ_TYPES)
     processes = np.unique(np.concatenate((write[7], read[6])), return_inverse=True)[1]
     write[7], read[6] = processes[: len(write[7])], processes[len(write[7]) :]
-    return RegisterAccesses(*sorted_by_key(write, keys), *sorted_by_key(read, keys))
+    written = sorted_by_key(write, keys)
+    none = () if stated else (np.empty(0, np.int64),)
+    return RegisterAccesses(*written, *none, *sorted_by_key(read, keys))
 
 
 def infer_edges(accesses: RegisterAccesses, txns: int, sources: int, out: Instances) -> tuple[Edges, Ints]:
     """See `RegisterReader.infer`; helper nodes are numbered from `txns`."""
-    work, problem = _make_scratch(accesses, txns), np.full(3, -1)
+    work, problem = _make_scratch(accesses, txns), np.full(4, -1)
     keys, done = len(accesses.write_at) - 1, 0
     edges = make_edges(2 * len(accesses.write_txn) + 3 * len(accesses.read_txn) + 1024, txns)
     while True:
@@ -139,5 +144,5 @@ def _make_scratch(accesses: RegisterAccesses, txns: int) -> RegisterScratch:
         np.empty(2 * versions, np.int32),
         np.full(processes, -1),
         np.full(txns, -1),
-        np.zeros(3, np.int64),
+        np.zeros(4, np.int64),
     )

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from checkers.columns.codes import FAIL, NEVER, OK
+from checkers.columns.codes import FAIL, NEVER, NIL, OK
 from checkers.compiled import lean
 from checkers.transactions.inference.prefix_trees import FINAL
 
@@ -36,6 +36,36 @@ def sort_readers(work, accesses, key, versions):
     for version in range(versions, 0, -1):
         work.reader_at[version] = work.reader_at[version - 1]
     work.reader_at[0] = 0
+
+
+@lean
+def in_graph(accesses, base, version, writes):
+    """Whether a version is what its transaction, if it took effect, made of the key."""
+    if version >= writes:
+        return False
+    return accesses.write_outcome[base + version] != FAIL and accesses.write_flags[base + version] & FINAL != 0
+
+
+@lean
+def as_stated(work, accesses, key, problem):
+    """Add version edges from each version to the next by what their transactions state, of those that took effect;
+    returns how many there are. Two that state the same are a problem."""
+    base, writes, count = accesses.write_at[key], accesses.write_at[key + 1] - accesses.write_at[key], 0
+    for version in range(writes):
+        told = accesses.write_stated[base + version]
+        took = accesses.write_outcome[base + version] == OK or work.reader_at[version + 1] > work.reader_at[version]
+        if in_graph(accesses, base, version, writes) and told != NIL and took:
+            work.ranked[count], work.ended[version] = version, told
+            count += 1
+    sort_by_time(work.ranked, work.ended, count)
+    for place in range(1, count):
+        one, other = work.ranked[place - 1], work.ranked[place]
+        if work.ended[one] == work.ended[other] and problem[0] < 0:
+            problem[0], problem[3] = key, True
+            problem[1], problem[2] = accesses.write_txn[base + one], accesses.write_txn[base + other]
+        work.before[place - 1], work.after[place - 1] = one, other
+    work.contradiction[3] = count
+    return max(0, count - 1)
 
 
 @lean

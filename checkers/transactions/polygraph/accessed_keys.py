@@ -46,9 +46,23 @@ def register_accesses_of(accesses: RegisterAccesses, edges: Edges | None) -> Acc
     source[accesses.value == NIL] = INITIAL
     told = source != _NOBODY
     reads = np.stack((read_key, accesses.read_txn, source))[:, told]
-    nothing = np.empty((3, 0), np.int64)
-    orders = nothing if edges is None else _ww_rows(edges)
-    return Accessed(len(accesses.write_at) - 1, unique_rows(np.stack((key, txn))), reads, nothing, orders)
+    follows = orders = np.empty((3, 0), np.int64)
+    if edges is not None:
+        orders = _ww_rows(edges)
+        if len(accesses.write_stated):
+            follows = _stated_chains(key, txn, accesses.write_stated[final], accesses.write_outcome[final] == OK)
+    return Accessed(len(accesses.write_at) - 1, unique_rows(np.stack((key, txn))), reads, follows, orders)
+
+
+def _stated_chains(key: Ints, txn: Ints, stated: Ints, committed: Bools) -> Ints:
+    """Who comes right behind whom (or INITIAL) by what writers state, in keys whose writers all committed."""
+    whole = np.ones(int(key.max(initial=-1)) + 1, np.bool_)
+    whole[key[~committed]] = False
+    mine = np.flatnonzero(whole[key])
+    mine = mine[np.lexsort((stated[mine], key[mine]))]
+    key, txn = key[mine], txn[mine]
+    first = np.append(True, key[1:] != key[:-1])[: len(key)]
+    return np.stack((key, np.where(first, INITIAL, np.append(0, txn[:-1])[: len(key)]), txn))
 
 
 def _ww_rows(edges: Edges) -> Ints:

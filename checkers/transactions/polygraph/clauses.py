@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import NamedTuple
 
 from checkers.transactions.graph.edges import FREE, WW
@@ -30,14 +30,24 @@ class Clause(NamedTuple):
 
 
 def clause_of(
-    graph: ChoiceGraph, before: Turns, edges: EventEdges, cycle: Sequence[int], closed: CycleStep | None = None
+    graph: ChoiceGraph,
+    before: Turns,
+    edges: EventEdges,
+    cycle: Sequence[int],
+    closed: CycleStep | None = None,
+    assigned: Set[tuple[int, int]] = frozenset(),
 ) -> Clause:
     """The clause of a cycle of edges, or of a path that the step `closed` closes. What leads through several chains of
-    one key in a row is one choice."""
+    one key in a row is one choice, unless the other order of the two is known or `assigned`: then the clause would not
+    speak of what closed the cycle."""
     steps = _event_steps(edges, cycle)
     if closed is not None:
         steps.append(_EventStep(*closed[:6]))
-    named = _named(graph, _without_detours(graph, steps))
+
+    def may_come(first: int, second: int) -> bool:
+        return (second, first) not in assigned and not pair_since(graph, before, second, first)
+
+    named = _named(graph, _without_detours(graph, steps, may_come))
     rests = frozenset((s.first, s.second) for s in named if s.first != NO_CHAIN and not _known(graph, before, s))
     return Clause(named, rests)
 
@@ -74,12 +84,15 @@ def pair_since(graph: ChoiceGraph, before: Turns, first: int, second: int) -> in
     return int(before[int(chains.pair_at[key]) + (first - at) * size + second - at])
 
 
-def _without_detours(graph: ChoiceGraph, steps: list[_EventStep]) -> list[_EventStep]:
+def _without_detours(
+    graph: ChoiceGraph, steps: list[_EventStep], may_come: Callable[[int, int], bool]
+) -> list[_EventStep]:
     """The cycle with one step in place of a walk from chain to chain of a key: if a comes before b and b before c then
-    a comes before c. But an rw does not end where ww does if that leads to begins of their own."""
+    a comes before c, where that may be so. But an rw does not end where ww does if that leads to begins of their own,
+    and no read is missed by its own transaction."""
     same_end = not graph.condition.split or graph.condition.ww_to_commit
     at = next((i for i, step in enumerate(steps) if step.first != NO_CHAIN), 0)
-    out = list[_EventStep]()
+    out, told = list[_EventStep](), {(step.first, step.second) for step in steps}
     for step in steps[at:] + steps[:at]:
         place = next(
             (
@@ -89,6 +102,9 @@ def _without_detours(graph: ChoiceGraph, steps: list[_EventStep]) -> list[_Event
                 and step.kind == WW
                 and earlier.second == step.first
                 and (same_end or earlier.kind == WW)
+                and earlier.source != step.target
+                and (step.second, earlier.first) not in told
+                and may_come(earlier.first, step.second)
             ),
             None,
         )
@@ -96,6 +112,7 @@ def _without_detours(graph: ChoiceGraph, steps: list[_EventStep]) -> list[_Event
             out.append(step)
         else:
             out[place:] = [out[place]._replace(target=step.target, second=step.second)]
+            told.add((out[place].first, step.second))
     return out
 
 

@@ -9,13 +9,14 @@ becomes a variable when a cycle rests on it.
 from __future__ import annotations
 
 import time
+from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from checkers.columns.codes import Ids, Ints
-from checkers.columns.graph import digraph, peel
+from checkers.columns.graph import digraph, peel_by_place
 from checkers.transactions.polygraph.choice_graph import ChoiceGraph, EventEdges, joined_edges, pair_edges
 from checkers.transactions.polygraph.clauses import Clause, clause_of
 from checkers.transactions.polygraph.light_cycles import light_cycles
@@ -156,7 +157,8 @@ def _tried(
     edges = joined_edges(saturated.edges, pair_edges(graph, *assigned))
     order = sorted_events(graph, edges)
     if order is None:
-        return cycle_clauses(graph, saturated, edges), rank
+        first, second = (column.tolist() for column in assigned)
+        return cycle_clauses(graph, saturated, edges, set(zip(first, second, strict=True))), rank
     follows = consecutive(graph, _ranks(graph, order))
     edges = joined_edges(edges, pair_edges(graph, *follows))
     final = sorted_events(graph, edges)
@@ -167,14 +169,24 @@ def _tried(
 
 
 def sorted_events(graph: ChoiceGraph, edges: EventEdges) -> Ids | None:
-    """A topological order of the events, None if there is a cycle."""
+    """A topological order of the events, None if there is a cycle: as they were invoked, where the edges let it be so.
+    Most databases come close to that order, so most of it is right at once."""
     ahead = digraph(graph.nodes, edges.source.astype(np.int32), edges.target.astype(np.int32))
-    order = np.empty(graph.nodes, np.int32)
-    return order if peel(ahead.offsets, ahead.targets, order) == graph.nodes else None
+    invoke = np.full(graph.nodes, -1)  # moments come as soon as they can
+    invoke[: graph.columns] = np.tile(graph.polygraph.invoke, graph.columns // max(1, graph.size))
+    event = np.argsort(invoke, kind="stable")
+    place = np.empty(graph.nodes, np.int64)
+    place[event] = np.arange(graph.nodes)
+    order, heap = np.empty(graph.nodes, np.int32), np.empty(graph.nodes, np.int64)
+    done = peel_by_place(ahead.offsets, ahead.targets, place, event, heap, order)
+    return order if done == graph.nodes else None
 
 
-def cycle_clauses(graph: ChoiceGraph, saturated: Saturated, edges: EventEdges) -> list[Clause]:
-    """Cycles of the edges that rest on few choices."""
+def cycle_clauses(
+    graph: ChoiceGraph, saturated: Saturated, edges: EventEdges, assigned: Set[tuple[int, int]] = frozenset()
+) -> list[Clause]:
+    """Cycles of the edges that rest on few choices; some of these may be `assigned`, whatever that leads to, while
+    others agree with an order of all events."""
     choice = is_known(graph, saturated.before, edges.first, edges.second) == 0
     cycles = light_cycles(graph.nodes, edges.source, edges.target, choice)
-    return [clause_of(graph, saturated.before, edges, cycle) for cycle in cycles]
+    return [clause_of(graph, saturated.before, edges, cycle, assigned=assigned) for cycle in cycles]

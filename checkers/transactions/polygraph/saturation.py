@@ -192,8 +192,9 @@ def tell(pairs, rows, rank, rw_edges, turn, place, out):
 
 def saturate(graph: ChoiceGraph) -> Saturated:
     """All that follows from the known edges by reachability alone."""
-    pairs, edges, since = pairs_of(graph), graph.known, np.zeros(len(graph.known.source), np.int64)
-    rows = np.zeros((graph.nodes, (graph.columns + 63) // 64), np.uint64)
+    edges, since = graph.known, np.zeros(len(graph.known.source), np.int64)
+    # The system gives room for tables as they are written: what is cyclic from the beginning takes none.
+    pairs, rows = pairs_of(graph), np.zeros((graph.nodes, (graph.columns + 63) // 64), np.uint64)
     order, turn = np.empty(graph.nodes, np.int32), BASE
     by_readers, out = not graph.condition.one_edge, np.empty((6, _ROOM), np.int64)
     while True:

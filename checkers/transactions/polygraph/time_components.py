@@ -48,8 +48,11 @@ def _times(graph: ChoiceGraph) -> tuple[Ints, Ints]:
     """By chain the earliest completion behind its head, and the latest invocation before its place is decided."""
     polygraph, chains, places = graph.polygraph, graph.chains, graph.places
     early, late = np.full(len(chains.key), NEVER), np.full(len(chains.key), -1)
-    own = places.txn != INITIAL
-    np.minimum.at(early, graph.chain_of[own], polygraph.complete[places.txn[own]])
+    own, read, end = places.txn != INITIAL, polygraph.read_from != INITIAL, polygraph.complete.copy()
+    # Who was read from was there when its reader had completed, in all keys: else one whose outcome is unknown, and
+    # which wrote a key that nobody read, could come as late as anything.
+    np.minimum.at(end, polygraph.read_from[read], polygraph.complete[polygraph.reader[read]])
+    np.minimum.at(early, graph.chain_of[own], end[places.txn[own]])
     np.maximum.at(late, graph.chain_of[own], polygraph.invoke[places.txn[own]])
     source = places.of(polygraph.read_key, polygraph.read_from, graph.size)
     np.minimum.at(early, graph.chain_of[source], polygraph.complete[polygraph.reader])

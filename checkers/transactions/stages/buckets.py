@@ -54,7 +54,8 @@ UNKNOWN: Final = -1
 """Duration of a transaction whose outcome is unknown."""
 
 COPIES: Final = -5
-"""Bucket of what goes to the driver: a value written twice (address and two invocation indices)."""
+"""Bucket of what goes to the driver: a value written twice (address and two invocation indices), or a place among the
+versions stated twice (and 1, else -1)."""
 
 TIMES: Final = -6
 """Bucket of what goes to the driver: the times of all transactions, once from each bucket."""
@@ -120,7 +121,7 @@ class BucketJudge:
         judged = _judge_lists(parts, self.explain) if self.model == "list-append" else self._judge_registers(parts)
         if judged.problem[0] >= 0:
             key = Key.of(judged.addresses[judged.problem[0]])
-            told = [*key, *(int(judged.txns.invoke[txn]) for txn in judged.problem[1:])]
+            told = [*key, *(int(judged.txns.invoke[txn]) for txn in judged.problem[1:3]), judged.problem[3]]
             yield Row(COPIES, bucket, pack([np.array(told)]))
             return
         counts = {name: int(n) for name, n in zip(judged.classes, judged.out.counts, strict=True) if n}
@@ -262,7 +263,7 @@ def _judge_registers(parts: list[list[Any]], sources: int, explain: int) -> _Jud
     txns, txn = _numbered([(part[5], part[6]) for part in parts] + [(part[11], part[12]) for part in parts])
     writes, reads = [], []
     for i, part in enumerate(parts):
-        writes.append((numbers[i][part[1]], txn[i], *part[2:8]))
+        writes.append((numbers[i][part[1]], txn[i], *part[2:8], *part[14:]))
         reads.append((numbers[i][part[8]], txn[len(parts) + i], *part[9:14]))
     out = make_instances(len(REGISTER_CLASSES), max(1, explain))
     edges, problem = infer_edges(group_registers(int(keys.used[0]), writes, reads), txns.size, sources, out)

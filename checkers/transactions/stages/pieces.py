@@ -21,7 +21,7 @@ from checkers.source import Source
 from checkers.transactions.inference.list_reader import ListReader
 from checkers.transactions.inference.register_reader import RegisterReader
 from checkers.transactions.transaction_findings import OWN, TXN_MODELS, instance_findings
-from checkers.transactions.transaction_mops import COLUMNS, Txns, read_batch, take_all
+from checkers.transactions.transaction_mops import Txns, columns_of, read_batch, take_all
 from harness.errors import UserError
 from harness.history.saved import HistoryReader
 
@@ -157,7 +157,7 @@ class PieceReader:
             return [Row(REFUSED, piece, str(error).encode())]
 
     def _batches(self, piece: int) -> Iterator[pa.RecordBatch]:
-        return self.reader.batches(COLUMNS, self.reader.groups_of(piece, self.pieces), _BATCH_ROWS)
+        return self.reader.batches(columns_of(self.source), self.reader.groups_of(piece, self.pieces), _BATCH_ROWS)
 
     def _read(self, piece: int) -> list[Row]:
         model = TXN_MODELS[self.model]
@@ -281,15 +281,16 @@ def pack_lists(reader: ListReader, txns: Txns, buckets: int, piece: int) -> Iter
 
 
 def pack_registers(reader: RegisterReader, txns: Txns, buckets: int, piece: int) -> Iterator[Row]:
-    """One row a bucket: addresses; writes; reads; times and process with each."""
+    """One row a bucket: addresses; writes; reads; times and process with each; what writes state of their versions, if
+    that is asked for."""
     writes, reads = reader.accesses()
     split = _split(reader.addresses, buckets)
-    write_parts = _by_bucket(split, _columns(writes, 8), buckets)
+    write_parts = _by_bucket(split, _columns(writes, 8 if txns.stated is None else 9), buckets)
     read_parts = _by_bucket(split, _columns(reads, 7), buckets)
     for bucket, keys in enumerate(split.mine):
         if len(keys):
             write, read = write_parts[bucket], read_parts[bucket]
-            packed = (reader.addresses[keys], write[0], *write[2:], read[0], *read[2:])
+            packed = (reader.addresses[keys], write[0], *write[2:8], read[0], *read[2:], *write[8:])
             yield Row(bucket, piece, pack(packed))
 
 

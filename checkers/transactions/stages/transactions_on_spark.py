@@ -38,7 +38,7 @@ from checkers.transactions.stages.pieces import (
 from checkers.transactions.stages.pipeline import Inferences, Related, Search, combined, relate
 from checkers.transactions.stages.time_segments import FoundCycles, sizes_for
 from checkers.transactions.transaction_findings import TXN_MODELS, Decided, Found, found_of, infer_from, refuse_copies
-from checkers.transactions.transaction_mops import COLUMNS, Txns, read_batch
+from checkers.transactions.transaction_mops import Txns, columns_of, read_batch
 from harness.errors import UserError
 from harness.history.saved import HistoryReader
 
@@ -116,14 +116,15 @@ class _WholeJudge:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             dialect = TXN_MODELS[self.model].dialect
-            read = (read_batch(self.source, dialect, batch) for batch in self.reader.batches(COLUMNS))
+            read = (read_batch(self.source, dialect, batch) for batch in self.reader.batches(columns_of(self.source)))
             decided = infer_from(read, self.source, self.model, self.sources, 1).decided(self.question)
             yield bucket_batch([Row(FINDINGS, 0, msgspec.msgpack.encode(decided))])
 
 
 def _named(source: Source) -> Source:
     """What tasks need to know of a source that they read by a reader of its own."""
-    return Source(source.path, source.format, source.rows, initial=source.initial)
+    told: Any = {name: getattr(source, name) for name in ("initial", "stated", "versions")}
+    return Source(source.path, source.format, source.rows, **told)
 
 
 def infer_on_spark(
@@ -173,7 +174,7 @@ def _first_of_kind(row: Row) -> tuple[Any, ...]:
     """Of several rows of a kind the driver is told the first: of copies that of the earliest event."""
     if row.bucket == COPIES:
         told = unpack(row.data)[0].tolist()
-        return min(told[4:]), tuple(told)
+        return min(told[4:6]), tuple(told)
     return row.piece, row.data
 
 
@@ -192,8 +193,8 @@ def _alone(source: Source, rows: list[Row], model: str, explain: int) -> Finding
         raise UserError(refused[0][1])
     copies = [unpack(row.data)[0].tolist() for row in rows if row.bucket == COPIES]
     if copies:
-        *key, one, other = min(copies, key=lambda copy: (min(copy[4:]), copy))
-        refuse_copies(source, TXN_MODELS[model].verb, Key(*key), (one, other))
+        *key, one, other, stated = min(copies, key=lambda copy: (min(copy[4:6]), copy))
+        refuse_copies(source, TXN_MODELS[model].verb, Key(*key), (one, other), stated > 0)
     parts = [msgspec.msgpack.decode(row.data, type=Findings) for row in rows if row.bucket == FINDINGS]
     return merged(parts, max(1, explain))
 

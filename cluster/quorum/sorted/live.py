@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
+from cluster.knobs import Knobs
 from cluster.log.envelope import CorruptLog, read_twice, twice
 from cluster.log.frames import OtherVersion
 from cluster.log.paced import Pace, PacedFile, until_space
@@ -66,6 +67,13 @@ class SortedOptions:
     chunk_bytes: int = 2 << 10
     fan_in: int = 4
     most_inputs: int = 8
+
+
+def sorted_options(knobs: Knobs) -> SortedOptions:
+    """The sizes that the knobs give."""
+    usual = SortedOptions()
+    chunk_bytes = min(usual.chunk_bytes, max(1, knobs.block_bytes // 8))
+    return replace(usual, memtable_bytes=knobs.memtable_bytes, block_bytes=knobs.block_bytes, chunk_bytes=chunk_bytes)
 
 
 class LiveFiles:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import atexit
 import secrets
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from harness.env import clocks, firewall, shaping
-from harness.env.clocks import LIBRARY
-from harness.env.daemon import Daemon
+from harness.env.abilities import PROBE_COMMAND, UNTRIED, NodeAbilities, capabilities_of, parse_abilities
 from harness.env.docker.engine import connect_engine, memory_of
-from harness.env.docker.images import ImageSpec, Report, ensure_image, image_spec
+from harness.env.docker.images import ImageSpec, Report, image_spec
+from harness.env.docker.layers import ensure_node_image
 from harness.env.docker.leftovers import remove_run
 from harness.env.docker.machines import (
     KeptLogs,
@@ -28,54 +26,15 @@ from harness.env.docker.machines import (
     run_once,
     start_machine,
 )
-from harness.env.firewall import CHOOSE_IPTABLES
-from harness.env.reachability import ReachabilityProbe, own_address
-from harness.env.ssh import Gone, SshFleet, SshHost, SshTarget, make_key
+from harness.env.fleet_environment import FleetEnvironment
+from harness.env.reachability import own_address
+from harness.env.ssh import Gone, SshTarget, make_key
 from harness.errors import HarnessError
 from harness.ports.api import Clock
-from harness.ports.machines import CLIENTS, Impairment, ProbeFlow, ProcessState, Skew
+from harness.ports.machines import CLIENTS
 from harness.protocols import Node
-from harness.run.allowances import overload_of_this_machine
 
-TRIAL_CHAIN = "ASSAY-TRIAL"
 PROBE_NODE = Node("doctor", "probe")
-FAKED_OFFSET_S = 120
-
-CLOCK_PROGRAM = "import time; print(int(time.time()))"
-
-PROBE_COMMAND = f"""
-{CHOOSE_IPTABLES}
-try() {{ name=$1; shift; if "$@" >/tmp/probe 2>&1; then echo "$name"; else echo "$name: $(head -n 1 /tmp/probe)"; fi; }}
-echo "iptables $tool"
-"$tool" -N {TRIAL_CHAIN}
-try statistic "$tool" -A {TRIAL_CHAIN} -m statistic --mode random --probability 0.5 -j DROP
-"$tool" -F {TRIAL_CHAIN}
-"$tool" -X {TRIAL_CHAIN}
-try netem tc qdisc add dev lo root netem delay 1ms
-tc qdisc del dev lo root 2>/dev/null
-try tbf tc qdisc add dev lo root tbf rate 1mbit burst 32kbit latency 400ms
-tc qdisc del dev lo root 2>/dev/null
-true_time=$(python3 -c '{CLOCK_PROGRAM}')
-export FAKETIME=+{FAKED_OFFSET_S}s FAKETIME_DONT_FAKE_MONOTONIC=1
-faked_time=$(LD_PRELOAD='{LIBRARY}' python3 -c '{CLOCK_PROGRAM}' 2>/tmp/preload)
-offset=$((faked_time - true_time))
-moved() {{ test "$offset" -ge {FAKED_OFFSET_S} -a "$offset" -le {FAKED_OFFSET_S + 20} ||
-  {{ test -s /tmp/preload && head -n 1 /tmp/preload || echo "the clock moved by $offset s"; return 1; }}; }}
-try faketime moved
-true
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeAbilities:
-    """Which `iptables` works in a node (SSH and NET_ADMIN do, or there would be no answer), and what else does.
-
-    `lacks` maps each of `statistic`, `netem`, `tbf`, `faketime` that does not work to what was said about it.
-    """
-
-    iptables: str
-    works: frozenset[str]
-    lacks: dict[str, str]
 
 
 async def probe_node(environment: DockerEnvironment) -> NodeAbilities:
@@ -87,28 +46,13 @@ async def probe_node(environment: DockerEnvironment) -> NodeAbilities:
         await environment.teardown()
 
 
-def parse_abilities(output: str) -> NodeAbilities:
-    """What the probe printed: `iptables TOOL`, then `NAME` or `NAME: reason` for each ability."""
-    first, *rest = output.strip().splitlines()
-    works = frozenset(line for line in rest if ":" not in line)
-    lacks = {name: reason.strip() for name, colon, reason in (line.partition(":") for line in rest) if colon}
-    return NodeAbilities(first.removeprefix("iptables "), works, lacks)
-
-
 T = TypeVar("T")
 
 MANY_NODES = 16
 """Of more it is told that they take their time."""
 
 
-def capabilities(works: frozenset[str], volumes: bool) -> frozenset[str]:
-    """What can be done to nodes in containers where these abilities work, and with volumes of a limited size."""
-    clock = {"clock"} if "faketime" in works else frozenset[str]()
-    full = {"full-disk"} if volumes else frozenset[str]()
-    return frozenset({"partition", "client-cut"}) | full | clock | shaping.capabilities(works)
-
-
-class DockerEnvironment:
+class DockerEnvironment(FleetEnvironment):
     """One container per node, a control network for SSH and a data network that faults act on.
 
     Names carry the run's id, so two runs at once don't collide; everything is labelled, and removed by label. What else
@@ -130,56 +74,29 @@ class DockerEnvironment:
         With `volume_mib` the nodes' data lies on a volume of that size, in memory: it can be filled (`full-disk`).
         `logs` says where nodes' logs are to be saved by who removes what a killed harness left.
         """
+        super().__init__(clock)
         self._logs = logs
         self._volume_mib = volume_mib
-        self.clock = clock
         self.run_id = secrets.token_hex(4)
         self._client = connect_engine()
         self._image = image or image_spec()
         self._report = report
         self._work: list[asyncio.Future[Any]] = []
         self._machines: dict[str, Machine] = {}
-        self._cut_at: set[str] = set()
-        self._fleet: SshFleet | None = None
-        self._probe: ReachabilityProbe | None = None
-        self._abilities: NodeAbilities | None = None
-        self._clocks: clocks.Clocks | None = None
-        self._leaving: dict[str, Impairment | None] = {}
-        self._losing: dict[str, dict[str, float] | None] = {}
-
-    def overload(self) -> str | None:
-        """`harness.run.allowances.Overloadable`: containers share this machine."""
-        return overload_of_this_machine()
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """Partitions always; clocks and packets as far as they worked when they were tried (see `prepare`)."""
-        works = self._abilities.works if self._abilities is not None else frozenset[str]()
-        return capabilities(works, volumes=self._volume_mib is not None)
-
-    @property
-    def program_environment(self) -> Mapping[str, str]:
-        """The variables that a node's program has to be started with for its wall clock to be skewed."""
-        return clocks.PROGRAM_ENVIRONMENT
-
-    @property
-    def fleet(self) -> SshFleet:
-        """SSH to the nodes; raises HarnessError before setup."""
-        if self._fleet is None:
-            raise HarnessError("the Docker environment is not set up")
-        return self._fleet
-
-    def data_address(self, node: str) -> str:
-        """The node's IP address on the data network; the harness can reach it too."""
-        return self._machines[node].data
+        """Partitions if nothing else is known; clocks and packets as far as they worked when tried (see `prepare`)."""
+        return capabilities_of(self._abilities or UNTRIED, volumes=self._volume_mib is not None)
 
     async def prepare(self, try_out: bool = False) -> None:
         """Make the node image if the engine lacks it: about a minute, once per machine; `setup` does it otherwise.
 
-        With `try_out` a container is made to see what clocks and packets can be subjected to here: about a second.
+        With `try_out`, and of an image of the user's own, a container is made to see what its network, clocks and
+        packets can be subjected to: about a second.
         """
-        image = await self._blocking(lambda: ensure_image(self._client, self._image, self._report))
-        if try_out:
+        image = await self._blocking(lambda: ensure_node_image(self._client, self._image, self._report))
+        if try_out or self._image.own:
             output = await self._blocking(lambda: run_once(self._client, image, self.run_id, PROBE_COMMAND))
             self._abilities = parse_abilities(output)
 
@@ -193,105 +110,33 @@ class DockerEnvironment:
         atexit.register(self._remove_at_exit)
         names = [node.name for node in nodes]
         keys = Keys(user=make_key(), host=make_key())
-        image = await self._blocking(lambda: ensure_image(self._client, self._image, self._report))
+        image = await self._blocking(lambda: ensure_node_image(self._client, self._image, self._report))
         if len(names) > MANY_NODES:
             self._report(f"making {len(names)} containers, about one a second")
         networks = await self._blocking(lambda: make_networks(self._client, self.run_id))
         plan = MachinePlan(self.run_id, image, networks, keys, self._volume_mib, self._logs)
         containers = await self._blocking(lambda: make_machines(self._client, plan, names))
-        self._fleet = SshFleet(self._disturbance)
-        self._probe = ReachabilityProbe(self._fleet)
-        if "clock" in self.capabilities:
-            self._clocks = clocks.Clocks(self._fleet, self.clock)
+        fleet = self._ready_fleet(self._disturbance, with_clocks="clock" in self.capabilities)
         preparing: list[asyncio.Task[None]] = []
         try:
             for name, container in containers.items():
                 start = partial(start_machine, self._client, container, name, networks)
                 machine = self._machines[name] = await self._blocking(start)
+                self._addresses[name] = machine.data
                 target = SshTarget(machine.control, key=keys.user, host_key=keys.host.public)
-                preparing.append(asyncio.create_task(self._fleet.add(name, target, self._prepare_host)))
+                preparing.append(asyncio.create_task(fleet.add(name, target, self._prepare_host)))
             await asyncio.gather(*preparing)
+            await self._tell_names()
         finally:
             for task in preparing:
                 task.cancel()
 
-    def _prepare_host(self, host: SshHost) -> None:
-        """Log in, and make firewall and agents ready, while the next container is started."""
-        host.connect()
-        host.check(firewall.install_command(self.data_address(host.name)))
-        self._prober().start(host, self.data_address(host.name))
-        if self._clocks is not None:
-            self._clocks.start(host)
-
-    async def cut(self, links: frozenset[tuple[str, str]]) -> None:
-        """Drop, at each target, what comes from its sources; on all nodes in parallel, each in one transaction.
-
-        Clients run on the harness's own machine, from where nodes are asked for their status too: that is cut as well.
-        """
+    async def _tell_names(self) -> None:
+        """Every node knows the others and the clients by name: reverse look-ups of servers took seconds otherwise."""
         addresses = {name: self.data_address(name) for name in self._machines}
         addresses[CLIENTS] = own_address(next(iter(addresses.values())))
-        changed = {name: firewall.Dropped() for name in self._cut_at} | firewall.dropped_at(links, addresses)
-        if self._probe is not None and any(CLIENTS in link for link in links):
-            self._probe.include_clients(addresses[CLIENTS])
-        self._cut_at |= changed.keys()
-        await self.fleet.check_each({name: firewall.cut_command(rules) for name, rules in changed.items()})
-        self._cut_at = {name for name, rules in changed.items() if rules != firewall.Dropped()}
-
-    async def heal_network(self) -> None:
-        """Flush our chains on every node; all are tried, whatever fails."""
-        await self.fleet.check_each(dict.fromkeys(self._machines, firewall.heal_command()))
-        self._cut_at = set()
-
-    async def reachability(self) -> dict[tuple[str, str], bool]:
-        """Probed now by datagrams between the nodes' data addresses."""
-        return await self._prober().matrix()
-
-    async def process_state(self, node: str, program: Daemon) -> ProcessState:
-        """How a program is on a node, asked there."""
-        return await self._prober().process_state(node, program)
-
-    def _prober(self) -> ReachabilityProbe:
-        if self._probe is None:
-            raise HarnessError("the Docker environment is not set up")
-        return self._probe
-
-    async def skew_clock(self, node: str, skew: Skew | None) -> None:
-        """By libfaketime, in programs that were started with `program_environment`."""
-        await self._all_clocks().skew(node, skew)
-
-    def due_offset_ns(self, node: str) -> int:
-        return self._all_clocks().due_offset_ns(node)
-
-    def _all_clocks(self) -> clocks.Clocks:
-        if self._clocks is None:
-            raise HarnessError("clocks can't be skewed here: libfaketime was not tried, or does not work")
-        return self._clocks
-
-    async def impair(self, links: Mapping[tuple[str, str], Impairment]) -> None:
-        """By `tc` where packets leave, and by the firewall, for loss, where they arrive; on all nodes in parallel."""
-        addresses = {name: self.data_address(name) for name in self._machines}
-        leaving, losing = shaping.leaving(links, addresses), shaping.loss_at(links, addresses)
-        commands: dict[str, str] = {}
-        for name, address in addresses.items():
-            steps = []
-            if leaving[name] != self._leaving.get(name, shaping.NOTHING):
-                neighbour = next((other for other in addresses.values() if other != address), address)
-                steps.append(shaping.shape_command(leaving[name], address, neighbour))
-            if losing[name] != self._losing.get(name, {}):
-                steps.append(shaping.lose_command(losing[name], address))
-            if steps:
-                commands[name] = "set -e\n" + "\n".join(steps)
-        self._leaving |= dict.fromkeys(commands)  # None, which is like nothing: what fails is tried again
-        self._losing |= dict.fromkeys(commands)
-        await self.fleet.check_each(commands)
-        self._leaving |= {name: leaving[name] for name in commands}
-        self._losing |= {name: losing[name] for name in commands}
-
-    async def flows(
-        self, links: Iterable[tuple[str, str]], count: int, size: int, over_s: float
-    ) -> Mapping[tuple[str, str], ProbeFlow]:
-        """What datagrams meet that are sent over these links now."""
-        return await self._prober().flows(links, count, size, over_s)
+        lines = "\\n".join(f"{address} {name}" for name, address in addresses.items())
+        await self.fleet.check_each(dict.fromkeys(self._machines, f"printf '{lines}\\n' >> /etc/hosts"))
 
     async def disturbed(self) -> tuple[str, ...]:
         """`harness.protocols.Inspected`: containers that were removed, stopped or started by somebody else."""
@@ -313,12 +158,7 @@ class DockerEnvironment:
     async def teardown(self) -> None:
         """Remove containers, their volumes and the networks; waits for what setup is still making."""
         await asyncio.gather(*self._work, return_exceptions=True)
-        if self._probe is not None:
-            self._probe.close()
-        if self._clocks is not None:
-            self._clocks.close()
-        if self._fleet is not None:
-            self._fleet.close()
+        self._close_fleet()
         await self._blocking(lambda: remove_run(self._client, self.run_id))
         self._client.close()
         atexit.unregister(self._remove_at_exit)

@@ -47,14 +47,17 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class ImageSpec:
-    """What the node image is made of: a base image (None: the default, pulled or else made) and pinned packages."""
+    """What the node image is made of: a base image (None: the default, pulled or else made) and Python's packages,
+    pinned. On it come Debian's `packages`, as a layer (`layers.py`); `own` names an image that is taken instead."""
 
     base: str | None = None
     requirements: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    own: str = ""
 
     @property
     def tag(self) -> str:
-        """The image's name: a hash over the image's files, its base and its Python packages."""
+        """The image's name, without layers: a hash over the image's files, its base and its Python packages."""
         digest = hashlib.blake2b(digest_size=8)
         for name in IMAGE_PARTS:
             digest.update(name.encode() + b"\0" + (IMAGE_FILES / name).read_bytes())
@@ -62,18 +65,18 @@ class ImageSpec:
         return f"{NODE_REPOSITORY}:{digest.hexdigest()}"
 
 
-def image_spec() -> ImageSpec:
-    """The node image for this installation: its packages have the versions that the harness itself runs with.
+def image_spec(packages: tuple[str, ...] = (), own: str = "") -> ImageSpec:
+    """The node image for this installation: Python's packages have the versions that the harness itself runs with.
 
     The environment variable ASSAY_BASE_IMAGE names another base than the default.
     """
     base = os.environ.get(BASE_VARIABLE) or None
-    return ImageSpec(base, tuple(f"{name}=={metadata.version(name)}" for name in NODE_REQUIREMENTS))
+    return ImageSpec(base, tuple(f"{name}=={metadata.version(name)}" for name in NODE_REQUIREMENTS), packages, own)
 
 
 def image_is_built(client: Any, spec: ImageSpec) -> bool:
     """Whether the engine has the image already."""
-    return _has_image(client, spec.tag)
+    return has_image(client, spec.tag)
 
 
 def ensure_image(client: Any, spec: ImageSpec, report: Report = lambda _: None) -> str:
@@ -82,15 +85,16 @@ def ensure_image(client: Any, spec: ImageSpec, report: Report = lambda _: None) 
     Raises UserError when a base can neither be pulled nor made here, HarnessError when building fails.
     """
     with engine_failures("looking for the node image"):
-        if _has_image(client, spec.tag):
+        if has_image(client, spec.tag):
             return spec.tag
-    with _one_at_a_time():
-        if not image_is_built(client, spec):
+    with one_at_a_time():
+        if not has_image(client, spec.tag):
             _build(client, spec, report)
     return spec.tag
 
 
-def _has_image(client: Any, tag: str) -> bool:
+def has_image(client: Any, tag: str) -> bool:
+    """Whether the engine has it."""
     try:
         client.api.inspect_image(tag)
     except docker.errors.ImageNotFound:
@@ -99,7 +103,8 @@ def _has_image(client: Any, tag: str) -> bool:
 
 
 @contextmanager
-def _one_at_a_time() -> Iterator[None]:
+def one_at_a_time() -> Iterator[None]:
+    """Within it no other process of this user makes an image."""
     lock = Path(tempfile.gettempdir()) / f"assay-image-{os.getuid()}.lock"
     with lock.open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -111,11 +116,11 @@ def _build(client: Any, spec: ImageSpec, report: Report) -> None:
     arguments = {"BASE": base, "PACKAGES": " ".join(SYSTEM_PACKAGES)}
     files = {name: (IMAGE_FILES / name).read_bytes() for name in IMAGE_PARTS}
     report("building the node image")
-    system = _docker_build(client, _context(files, None), arguments, target="system", tag=None)
+    system = docker_build(client, archive_of(files), arguments, target="system", tag=None)
     version = _python_version(client, system)
     with tempfile.TemporaryDirectory(prefix="assay-python-") as directory:
         _fetch_requirements(spec.requirements, version, Path(directory))
-        _docker_build(client, _context(files, Path(directory)), arguments, target="node", tag=spec.tag)
+        docker_build(client, archive_of(files, Path(directory)), arguments, target="node", tag=spec.tag)
 
 
 def _ensure_base(client: Any, spec: ImageSpec, report: Report) -> str:
@@ -123,7 +128,7 @@ def _ensure_base(client: Any, spec: ImageSpec, report: Report) -> str:
     made = _made_base_tag()
     with engine_failures("looking for a base image"):
         for tag in (wanted,) if spec.base else (wanted, made):
-            if _has_image(client, tag):
+            if has_image(client, tag):
                 return tag
     report(f"pulling the base image {wanted}")
     try:
@@ -176,7 +181,15 @@ def _base_failure(code: int, output: str) -> Exception:
     return HarnessError(f"making the base image failed: {reason}")
 
 
-def _docker_build(client: Any, context: bytes, arguments: Mapping[str, str], target: str, tag: str | None) -> str:
+def docker_build(
+    client: Any,
+    context: bytes,
+    arguments: Mapping[str, str],
+    target: str,
+    tag: str | None,
+    network: str | None = None,
+) -> str:
+    """Build an image of a Dockerfile and its files, a tar archive; its id. Raises HarnessError."""
     with engine_failures("building the node image"):
         try:
             image, _ = client.images.build(
@@ -185,6 +198,7 @@ def _docker_build(client: Any, context: bytes, arguments: Mapping[str, str], tar
                 buildargs={**arguments, **_proxy_arguments()},
                 target=target,
                 tag=tag,
+                network_mode=network,
                 rm=True,
                 forcerm=True,
             )
@@ -203,7 +217,8 @@ def _last_words(error: docker.errors.BuildError) -> str:
     return " | ".join([*(line for line in lines[-3:] if line), str(error)])
 
 
-def _context(files: Mapping[str, bytes], python: Path | None) -> bytes:
+def archive_of(files: Mapping[str, bytes], python: Path | None = None) -> bytes:
+    """Files, and a folder of Python's packages, as `docker_build` takes them."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name, content in files.items():

@@ -81,13 +81,14 @@ def _leave_networks(client: Any, container: str, networks: Sequence[str]) -> Non
             continue  # not connected, or gone already: what counts is that it can be removed
 
 
-def clean_leftovers(client: Any) -> Removed:
-    """Remove what runs left behind whose harness process is gone; runs that go on are not touched.
+def clean_leftovers(client: Any, process: int | None = None) -> Removed:
+    """Remove what runs left behind whose harness process is gone (with `process`: was that one); runs that go on are
+    not touched.
 
     Their nodes' logs are saved first, where the runs' folders are still there. What can't be removed is told and stops
     nothing else.
     """
-    gone = find_leftovers(client).runs
+    gone = find_leftovers(client, process).runs
     removed: list[Removed] = []
     failures: list[str] = []
     logs = 0
@@ -134,8 +135,8 @@ def _save_log(client: Any, container: str, path: str, folder: Path) -> bool:
     return True
 
 
-def find_leftovers(client: Any) -> Leftovers:
-    """What runs left whose harness process is gone; raises HarnessError."""
+def find_leftovers(client: Any, process: int | None = None) -> Leftovers:
+    """What runs left whose harness process is gone (with `process`: was that one); raises HarnessError."""
     observer = this_process()
     counts: dict[str, Counter[str]] = {}
     owners: dict[str, str] = {}
@@ -144,6 +145,8 @@ def find_leftovers(client: Any) -> Leftovers:
             owners[labels[RUN_LABEL]] = labels.get(OWNER_LABEL, "")
             counts.setdefault(labels[RUN_LABEL], Counter())[kind] += 1
     parsed = {run_id: parse_owner(label) for run_id, label in owners.items()}
+    if process is not None:
+        parsed = {run_id: owner for run_id, owner in parsed.items() if owner is not None and owner.pid == process}
     gone = sorted(run_id for run_id, owner in parsed.items() if owner is None or is_gone(owner, observer))
     total = sum((counts[run_id] for run_id in gone), Counter[str]())
     return Leftovers(tuple(gone), total["containers"], total["volumes"], total["networks"])

@@ -186,6 +186,11 @@ class SimClock:
         """How far the wall clock would be ahead if no fault skewed it."""
         return self._own_wall_ns() - self.true_wall_ns()
 
+    @property
+    def skewed(self) -> bool:
+        """Whether a fault skews the wall clock."""
+        return self._skew is not None
+
     def skew(self, skew: Skew | None) -> None:
         """Let the wall clock go like this from now on, whatever it would do by itself; None: as it goes by itself."""
         self._skew, self._skewed_since = skew, self._loop.now_ns

@@ -16,21 +16,10 @@ from typing import Literal, TypeAlias
 
 from harness.ports.api import DiskFull, Failpoints
 from harness.ports.failpoints import SYNC, pass_by
+from harness.ports.sim.draws import DISK_KINDS, Draws
 from harness.ports.sim.incarnation import Incarnation
 from harness.ports.sim.loop import SimLoop
-from harness.ports.sim.trace import (
-    APPEND,
-    FILE,
-    FILLED,
-    FLIPPED,
-    FSYNC,
-    FSYNC_TIME,
-    HUNG,
-    PENDING,
-    TORN,
-    Decisions,
-    Trace,
-)
+from harness.ports.sim.trace import APPEND, FILE, FSYNC, Trace
 
 Tear: TypeAlias = Literal["prefix", "pages", "stale"]
 """`stale` is `pages`, and where a truncation had cut something off, a page that was lost may show that again."""
@@ -62,8 +51,8 @@ def torn(data: bytes, synced: int, tear: Tear, entropy: random.Random, before: b
 @dataclass(frozen=True, slots=True)
 class DiskOptions:
     """`sync_ns`: shortest and longest time of a durable operation (uniform), which takes its turn behind those before
-    it. At a crash an unsynced tail is lost with probability `lose_tail`, torn in the manner of `tear` with `tear_tail`,
-    and survives otherwise.
+    it; `read_ns`: of a read, which waits for nothing but a disk that hangs. At a crash an unsynced tail is lost with
+    probability `lose_tail`, torn in the manner of `tear` with `tear_tail`, and survives otherwise.
 
     A durable operation begins a time in which the disk hangs with probability `hang`: nothing ends before it is over.
     An append or atomic write begins one in which the disk is full with probability `fill`. Both last between the bounds
@@ -72,6 +61,7 @@ class DiskOptions:
     """
 
     sync_ns: tuple[int, int] = (200_000, 3_000_000)
+    read_ns: tuple[int, int] = (20_000, 300_000)
     lose_tail: float = 0.5
     tear_tail: float = 0.3
     tear: Tear = "prefix"
@@ -111,22 +101,24 @@ class _SimFile:
 class SimDisk:
     """The files of one machine, which outlive its processes, and the faults its disk can have.
 
-    `full` refuses every write; `extra_sync_ns` slows durable operations down; `syncs` counts those that ended;
+    `key` is what its generators are made of: reads have one of their own, so that they move nothing else. `full`
+    refuses every write; `extra_sync_ns` slows durable operations down; `syncs` counts those that ended, `changes` those
+    of them that made, moved or removed a file;
     `damaged` says whether anything that was synced was ever corrupted.
     """
 
-    def __init__(
-        self, loop: SimLoop, options: DiskOptions, entropy: random.Random, trace: Trace, decisions: Decisions
-    ) -> None:
+    def __init__(self, loop: SimLoop, options: DiskOptions, key: str, trace: Trace, draws: Draws) -> None:
         self.options = options
         self.full = False
         self.extra_sync_ns = 0
-        self.syncs = 0
+        self.syncs = self.changes = 0
         self.damaged = False
         self._loop = loop
-        self._entropy = entropy
+        self._sync_times, self._hangs, self._fills, self._endings, self._tears, self._flips = draws.generators(
+            key, DISK_KINDS
+        )
+        self._read_entropy = draws.generator(f"{key}/reads")
         self._trace = trace
-        self._decisions = decisions
         self._files: dict[str, _SimFile] = {}
         self._pending: dict[int, Callable[[], None]] = {}
         self._fsyncs: dict[int, None] = {}
@@ -135,6 +127,12 @@ class SimDisk:
         self._free_ns = 0
 
     # ---- faults and views of the harness ----
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether it is full, slow or hangs, by a fault or by chance."""
+        by_chance = self._loop.now_ns < max(self._hung.until_ns, self._filled.until_ns)
+        return self.full or bool(self.extra_sync_ns) or by_chance
 
     def paths(self) -> list[str]:
         return sorted(self._files)
@@ -146,6 +144,11 @@ class SimDisk:
     def synced_length(self, path: str) -> int:
         """How many bytes of the file a crash would certainly leave."""
         return self.file(path).synced
+
+    def certain(self, path: str) -> tuple[bytearray, int]:
+        """The file, not to be changed, and how many bytes of it a crash would leave for certain; none if it is gone."""
+        file = self._files.get(path)
+        return (bytearray(), 0) if file is None else (file.data, file.synced)
 
     def flip_bit(self, path: str, bit: int) -> None:
         """Corrupt one bit; bit 0 is the lowest of the first byte."""
@@ -177,9 +180,7 @@ class SimDisk:
     def crash(self) -> None:
         """The process or the power went: what was under way happened or not, unsynced tails are lost, torn or kept."""
         for operation in list(self._pending.values()):
-            happened = self._entropy.random() < 0.5
-            self._decisions.note(PENDING, int(happened))
-            if happened:
+            if self._endings.random() < 0.5:
                 with suppress(OSError):  # its file may be gone by now, and nobody waits for an answer
                     operation()
         self._pending.clear()
@@ -190,25 +191,22 @@ class SimDisk:
                 self._tear(path, file)
             elif not file.named:
                 del self._files[path]
-        if self.options.flip and self._entropy.random() < self.options.flip:
+        if self.options.flip and self._flips.random() < self.options.flip:
             self._flip_any_bit()
 
     def _flip_any_bit(self) -> None:
         written = [path for path, file in sorted(self._files.items()) if file.data]
         if written:
-            path = self._entropy.choice(written)
-            bit = self._entropy.randrange(8 * len(self._files[path].data))
-            self._decisions.note(FLIPPED, bit)
-            self.flip_bit(path, bit)
+            path = self._flips.choice(written)
+            self.flip_bit(path, self._flips.randrange(8 * len(self._files[path].data)))
 
     def _tear(self, path: str, file: _SimFile) -> None:
         options = self.options
-        choice = self._entropy.random()
+        choice = self._tears.random()
         if choice < options.lose_tail:
             del file.data[file.synced :]
         elif choice < options.lose_tail + options.tear_tail:
-            file.data[:] = torn(bytes(file.data), file.synced, options.tear, self._entropy, file.before)
-        self._decisions.note(TORN, len(file.data) - file.synced)
+            file.data[:] = torn(bytes(file.data), file.synced, options.tear, self._tears, file.before)
         file.synced = len(file.data)
         if file.data:
             file.named = True
@@ -222,6 +220,16 @@ class SimDisk:
             return self._files[path]
         except KeyError:
             raise FileNotFoundError(path) from None
+
+    async def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        """What the file that is there now holds at the end of the read, whatever takes its name meanwhile."""
+        file = self.file(path)
+        low, high = self.options.read_ns
+        done_ns = max(self._loop.now_ns, self._hung.until_ns) + self._read_entropy.randint(low, high)
+        read: asyncio.Future[None] = self._loop.create_future()
+        self._loop.post(done_ns, _resolve, (read,))
+        await read
+        return bytes(file.data[offset : None if length is None else offset + length])
 
     def matching(self, prefix: str) -> list[str]:
         return sorted(path for path in self._files if path.startswith(prefix))
@@ -268,6 +276,7 @@ class SimDisk:
             if self._pending.pop(token, None) is None:
                 return
             self.syncs += 1
+            self.changes += 1
             self._trace.record(FILE, tag, note.encode())
             try:
                 operation()
@@ -306,15 +315,10 @@ class SimDisk:
 
     def _fill_by_chance(self) -> None:
         now_ns = self._loop.now_ns
-        if self._filled.may_begin(now_ns) and self._entropy.random() < self.options.fill:
-            self._filled.begin(now_ns, self._episode_ns(FILLED))
+        if self._filled.may_begin(now_ns) and self._fills.random() < self.options.fill:
+            self._filled.begin(now_ns, self._fills.randint(*self.options.episode_ns))
         if now_ns < self._filled.until_ns:
             raise DiskFull("no space left on the simulated disk")
-
-    def _episode_ns(self, kind: int) -> int:
-        length_ns = self._entropy.randint(*self.options.episode_ns)
-        self._decisions.note(kind, length_ns)
-        return length_ns
 
     def _token(self) -> int:
         self._next_token += 1
@@ -323,14 +327,17 @@ class SimDisk:
     def _done_ns(self) -> int:
         """When a durable operation that begins now ends: a disk carries them out one after the other."""
         low, high = self.options.sync_ns
-        delay = low + int(self._entropy.random() * (high - low)) + self.extra_sync_ns
-        if self._decisions.recording:
-            self._decisions.note(FSYNC_TIME, delay)
+        delay = low + int(self._sync_times.random() * (high - low)) + self.extra_sync_ns
         now_ns = self._loop.now_ns
-        if self.options.hang and self._hung.may_begin(now_ns) and self._entropy.random() < self.options.hang:
-            self._hung.begin(now_ns, self._episode_ns(HUNG))
+        if self.options.hang and self._hung.may_begin(now_ns) and self._hangs.random() < self.options.hang:
+            self._hung.begin(now_ns, self._hangs.randint(*self.options.episode_ns))
         self._free_ns = max(now_ns, self._hung.until_ns, self._free_ns) + delay
         return self._free_ns
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 class SimDiskPort:
@@ -361,11 +368,11 @@ class SimDiskPort:
 
     async def read(self, path: str) -> bytes:
         self._owner.require_alive()
-        return self._disk.peek(path)
+        return await self._disk.read(path)
 
     async def read_at(self, path: str, offset: int, length: int) -> bytes:
         self._owner.require_alive()
-        return bytes(self._disk.file(path).data[offset : offset + length])
+        return await self._disk.read(path, offset, length)
 
     async def truncate(self, path: str, length: int) -> None:
         await self._before_sync()

@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import Context, ContextVar
+from dataclasses import dataclass
+from random import Random
 from typing import TYPE_CHECKING, Any, final
 
 from harness.ports.api import Crashed
@@ -148,19 +150,47 @@ class Incarnation:
         self.held.clear()
 
 
+LONG_TURN_NS = (1_000_000, 50_000_000)
+"""How long a turn of the event loop takes that is long: something was worked out, or collected, meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """What steps of a process take: `step_ns`, and of the share `long_turns` up to 50 ms more (uniform, LONG_TURN_NS).
+
+    In the stretch of virtual time from `stretch_ns[0]` to `stretch_ns[1]` long turns take ten times as long.
+    """
+
+    step_ns: int = 0
+    long_turns: float = 0.0
+    stretch_ns: tuple[int, int] = (0, 0)
+
+    @property
+    def instant(self) -> bool:
+        """Whether steps take no time at all."""
+        return not self.step_ns and not self.long_turns
+
+    def cost_ns(self, now_ns: int, entropy: Random) -> int:
+        """What the next step takes."""
+        if not self.long_turns or entropy.random() >= self.long_turns:
+            return self.step_ns
+        begin_ns, end_ns = self.stretch_ns
+        return self.step_ns + entropy.randint(*LONG_TURN_NS) * (10 if begin_ns <= now_ns < end_ns else 1)
+
+
 class SlowIncarnation(Incarnation):
-    """One life on a processor that needs `step_ns` of virtual time for each step: steps wait for each other in order.
+    """One life on a processor that needs virtual time for steps: they wait for each other, in order.
 
     To the loop it is always blocked, so that processes on fast machines pay nothing for this.
     """
 
-    __slots__ = ("_due", "_free_ns", "_loop", "_queue", "_step_ns")
+    __slots__ = ("_due", "_entropy", "_free_ns", "_loop", "_processor", "_queue")
 
-    def __init__(self, name: str, number: int, tag: int, loop: SimLoop, step_ns: int) -> None:
+    def __init__(self, name: str, number: int, tag: int, loop: SimLoop, processor: Processor, entropy: Random) -> None:
         super().__init__(name, number, tag)
         self.blocked = True
         self._loop = loop
-        self._step_ns = step_ns
+        self._processor, self._entropy = processor, entropy
         self._queue: deque[SimHandle] = deque()
         self._free_ns = 0
         self._due = False
@@ -195,7 +225,8 @@ class SlowIncarnation(Incarnation):
         while self._queue and not self.paused:
             handle = self._queue.popleft()
             if handle.callback is not None:
-                self._free_ns = self._loop.now_ns + self._step_ns
+                now_ns = self._loop.now_ns
+                self._free_ns = now_ns + self._processor.cost_ns(now_ns, self._entropy)
                 self._loop.run_handle(handle)
                 break
         self._go_on()

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeAlias
 
 from harness.ports.api import Channel
 from harness.ports.machines import LOOK_S, FlowWait, Impairment, ProbeFlow
+from harness.ports.sim.draws import CLOGGED, DELAY, DUPLICATED, LOST, OUTAGE, REORDERED, STALLED, LinkDraws
 from harness.ports.sim.loop import SimLoop
-from harness.ports.sim.trace import CLOGGED, DELAY, DUPLICATED, LOST, REORDERED, Decisions
 
 Message: TypeAlias = tuple[Callable[..., object], tuple[Any, ...], int, bool, int]
 """What to call at the other end, with what; its size in bytes, whether it may arrive twice, and its channel."""
 
-_PROBES = len(Channel)
+PROBES = len(Channel)
 """What probes send keeps an order of its own, behind the channels'."""
+
+HANDSHAKE_TRIPS = 3
+"""One-way trips before the first message of a new connection leaves: SYN, SYN-ACK, and our hello before it."""
 
 _CLOG_NS = (50_000_000, 1_000_000_000)
 _OUTAGE_NS = (200_000_000, 2_000_000_000)
@@ -64,14 +66,14 @@ class Link:
         "_busy_ns",
         "_clear",
         "_clogged_until_ns",
-        "_decisions",
+        "_delay",
+        "_draws",
         "_last_ns",
         "_loop",
         "_low_ns",
         "_out_until_ns",
         "_plain",
         "_queue",
-        "_random",
         "_span_ns",
         "cut",
         "options",
@@ -85,15 +87,14 @@ class Link:
         target: str,
         options: LinkOptions,
         loop: SimLoop,
-        entropy: random.Random,
-        decisions: Decisions,
+        draws: LinkDraws,
     ) -> None:
         self.source = source
         self.target = target
         self.cut = False
         self._loop = loop
-        self._random = entropy.random
-        self._decisions = decisions
+        self._draws = draws
+        self._delay = draws[DELAY]
         self._queue: list[Message] | None = None
         self._forget_order()
         self.set_options(options)
@@ -113,11 +114,23 @@ class Link:
         self._look_whether_clear()
 
     def _look_whether_clear(self) -> None:
-        """Whether a message meets nothing but a delay, of which nobody keeps a record."""
-        self._clear = self._plain and not self.cut and self._queue is None and not self._decisions.recording
+        """Whether a message meets nothing but a delay."""
+        self._clear = self._plain and not self.cut and self._queue is None
 
     def _forget_order(self) -> None:
         self._last_ns = [0] * (len(Channel) + 1)
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether it is cut or clogged, by a fault or by chance."""
+        return (
+            self.cut or self._queue is not None or self._loop.now_ns < max(self._clogged_until_ns, self._out_until_ns)
+        )
+
+    def connect(self) -> None:
+        """A process has found an address that it had not talked to yet: what it sends waits for the handshake."""
+        ready_ns = self._loop.now_ns + HANDSHAKE_TRIPS * (self._low_ns + self._span_ns)
+        self._last_ns = [max(ready_ns, last_ns) for last_ns in self._last_ns]
 
     def sever(self) -> None:
         """Cut the link."""
@@ -146,28 +159,26 @@ class Link:
             if self._queue is not None and not self.cut:
                 self._queue.append((callback, args, size, copies, channel))
             elif not self.cut:
-                self._send_with_trouble(self._drawn_ns(), callback, args, size, copies, channel)
+                self._send_with_trouble(self._drawn_ns(channel), callback, args, size, copies, channel)
             return
         loop, last_ns = self._loop, self._last_ns
-        when_ns = loop.now_ns + self._low_ns + int(self._random() * self._span_ns)
+        when_ns = loop.now_ns + self._low_ns + int(self._delay[channel]() * self._span_ns)
         if when_ns < last_ns[channel]:
             when_ns = last_ns[channel]
         else:
             last_ns[channel] = when_ns
         loop.post(when_ns, callback, args)
 
-    def _drawn_ns(self) -> int:
+    def _drawn_ns(self, channel: int) -> int:
         """When a message that leaves now arrives if nothing happens to it."""
-        delay_ns = self._low_ns + int(self._random() * self._span_ns)
-        self._decisions.note(DELAY, delay_ns)
-        return self._loop.now_ns + delay_ns
+        return self._loop.now_ns + self._low_ns + int(self._delay[channel]() * self._span_ns)
 
     def send_datagram(self, callback: Callable[..., object], args: tuple[Any, ...], size: int) -> None:
         """Send a datagram of a probe: it meets what packets meet here, whatever messages ride on."""
         if self._queue is not None and not self.cut:
             self._queue.append((callback, args, size, True, Channel.LOG))
         elif not self.cut:
-            self._send_with_trouble(self._drawn_ns(), callback, args, size, True, _PROBES)
+            self._send_with_trouble(self._drawn_ns(PROBES), callback, args, size, True, PROBES)
 
     def clog(self) -> None:
         """Queue everything from now on."""
@@ -196,47 +207,44 @@ class Link:
         channel: int,
     ) -> None:
         options = self.options
-        if self._happens(options.loss, LOST) or (options.outage and self._out_ns()):
+        if self._happens(options.loss, LOST, channel) or (options.outage and self._out_ns(channel)):
             return
         when_ns += self._late_ns(size, channel)
-        if self._happens(options.reorder, REORDERED):
-            when_ns += int(self._random() * options.reorder_ns)
+        if self._happens(options.reorder, REORDERED, channel):
+            when_ns += int(self._draws[REORDERED][channel]() * options.reorder_ns)
         else:
             when_ns = self._last_ns[channel] = max(when_ns, self._last_ns[channel])
         self._loop.post(when_ns, callback, args)
-        if copies and self._happens(options.duplication, DUPLICATED):
-            self._loop.post(when_ns + int(self._random() * options.reorder_ns), callback, args)
+        if copies and self._happens(options.duplication, DUPLICATED, channel):
+            late_ns = int(self._draws[DUPLICATED][channel]() * options.reorder_ns)
+            self._loop.post(when_ns + late_ns, callback, args)
 
-    def _happens(self, probability: float, kind: int) -> bool:
-        if not probability:
-            return False
-        happened = self._random() < probability
-        self._decisions.note(kind, int(happened))
-        return happened
+    def _happens(self, probability: float, kind: str, channel: int) -> bool:
+        return bool(probability) and self._draws[kind][channel]() < probability
 
     def _late_ns(self, size: int, channel: int) -> int:
         """What stalls, the rate and clogs add to a delay."""
         options, late_ns = self.options, self._queueing_ns(size, channel)
-        if options.slow and self._random() < options.slow:
-            late_ns += int(self._random() * options.slow_ns)
-        return max(late_ns, self._clogged_ns()) if options.clog else late_ns
+        if self._happens(options.slow, STALLED, channel):
+            late_ns += int(self._draws[STALLED][channel]() * options.slow_ns)
+        return max(late_ns, self._clogged_ns(channel)) if options.clog else late_ns
 
-    def _clogged_ns(self) -> int:
+    def _clogged_ns(self, channel: int) -> int:
         now_ns = self._loop.now_ns
-        if now_ns >= self._clogged_until_ns and self._happens(self.options.clog, CLOGGED):
-            self._clogged_until_ns = now_ns + self._between(_CLOG_NS)
+        if now_ns >= self._clogged_until_ns and self._happens(self.options.clog, CLOGGED, channel):
+            self._clogged_until_ns = now_ns + self._between(_CLOG_NS, CLOGGED, channel)
         return max(0, self._clogged_until_ns - now_ns)
 
-    def _out_ns(self) -> int:
+    def _out_ns(self, channel: int) -> int:
         """How long everything is lost from now on, 0 if nothing is."""
         now_ns = self._loop.now_ns
-        if now_ns >= self._out_until_ns and self._happens(self.options.outage, LOST):
-            self._out_until_ns = now_ns + self._between(_OUTAGE_NS)
+        if now_ns >= self._out_until_ns and self._happens(self.options.outage, OUTAGE, channel):
+            self._out_until_ns = now_ns + self._between(_OUTAGE_NS, OUTAGE, channel)
         return max(0, self._out_until_ns - now_ns)
 
-    def _between(self, bounds_ns: tuple[int, int]) -> int:
+    def _between(self, bounds_ns: tuple[int, int], kind: str, channel: int) -> int:
         low_ns, high_ns = bounds_ns
-        return low_ns + int(self._random() * (high_ns - low_ns))
+        return low_ns + int(self._draws[kind][channel]() * (high_ns - low_ns))
 
     def _queueing_ns(self, size: int, channel: int) -> int:
         """What waits on the own channel and on more urgent ones leaves first."""
@@ -244,7 +252,7 @@ class Link:
         if rate is None:
             return 0
         now_ns = self._loop.now_ns
-        channel = Channel.LOG if channel == _PROBES else channel
+        channel = Channel.LOG if channel == PROBES else channel
         ahead_ns = max(now_ns, *self._busy_ns[: channel + 1])
         self._busy_ns[channel] = ahead_ns + size * 1_000_000_000 // rate
         return self._busy_ns[channel] - now_ns

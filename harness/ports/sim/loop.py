@@ -32,6 +32,10 @@ _LOOK_STEPS = 512
 """So often limits are looked at and the trace is hashed: to ask at each step would cost more than the answer."""
 
 
+MARK_STEPS = 1_000
+"""So often the digest of all steps is kept, so that the first difference between two runs is known."""
+
+
 class SimulationStuck(HarnessError):
     """Nothing is left to run, or a step limit was reached, while the main program has not ended."""
 
@@ -56,6 +60,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._trace = trace
         self._harness = harness
         self._step_limit = step_limit if step_limit is not None else NO_LIMIT
+        self.marks: list[tuple[int, int, str]] = []
+        """After every MARK_STEPS steps: how many there were, the virtual time, ns, and the digest so far."""
         self._stalled_at = self._stalled_ns = 0
         self.create_future = partial(asyncio.Future, loop=self)  # type: ignore[method-assign]
         self._ready: deque[Due] = deque()
@@ -221,13 +227,15 @@ class SimLoop(asyncio.AbstractEventLoop):
     def _look(self) -> int:
         """Hash the trace, and see that no limit is reached; the step to look again after. Raises SimulationStuck."""
         self._trace.flush_if_full()
+        if self.steps == (len(self.marks) + 1) * MARK_STEPS:
+            self.marks.append((self.steps, self.now_ns, self._trace.digest()))
         if self.steps >= self._stalled_at:
             if self.now_ns == self._stalled_ns:
                 raise self._stuck_by_limit()
             self._stalled_at, self._stalled_ns = self.steps + STALL_STEPS, self.now_ns
         if self.steps >= self._step_limit:
             raise self._stuck_by_limit()
-        return min(self._step_limit, self._stalled_at, self.steps + _LOOK_STEPS)
+        return min(self._step_limit, self._stalled_at, self.steps + _LOOK_STEPS, (len(self.marks) + 1) * MARK_STEPS)
 
     def run_handle(self, handle: SimHandle) -> None:
         """Run one step for an incarnation that works its steps off by itself."""

@@ -22,11 +22,12 @@ from harness.ports.api import (
 )
 from harness.ports.eager import begin
 from harness.ports.machines import CLIENTS, Impairment, ProbeFlow
+from harness.ports.sim.draws import Draws
 from harness.ports.sim.incarnation import Incarnation, SimHandle
 from harness.ports.sim.link import FlowProbe, Link, LinkOptions, impaired
 from harness.ports.sim.loop import NO_LIMIT, SimLoop
 from harness.ports.sim.tcp import TcpLink
-from harness.ports.sim.trace import CALL, NOTIFY, RECORD, REPLY, Decisions, Trace
+from harness.ports.sim.trace import CALL, NOTIFY, RECORD, REPLY, Trace
 
 LinkPlan: TypeAlias = Callable[[str, str], LinkOptions]
 """The options of the link between two machines, source and target."""
@@ -88,25 +89,65 @@ class _Call:
         self.listener = listener
 
 
+class MessageHold:
+    """The next message from one machine to another that `wanted` says yes to is kept when it arrives."""
+
+    __slots__ = ("_again", "size", "source", "target", "wanted")
+
+    def __init__(self, source: str, target: str, wanted: Callable[[bytes], bool]) -> None:
+        self.source, self.target, self.wanted = source, target, wanted
+        self.size = 0
+        self._again: Callable[[], None] | None = None
+
+    def takes(self, link: Link, message: bytes, again: Callable[[], None]) -> bool:
+        """Whether this message is the one; `again` delivers it, to whoever listens then."""
+        if self._again is not None or (link.source, link.target) != (self.source, self.target):
+            return False
+        if not self.wanted(message):
+            return False
+        self._again, self.size = again, len(message)
+        return True
+
+    def release(self) -> Callable[[], None] | None:
+        """What delivers the message that is kept, if there is one; it is kept no more."""
+        self.size, again = 0, self._again
+        return again
+
+
 class SimNetwork:
     """Every link of the world. Faults name machines; a link that was never touched has its planned options."""
 
-    def __init__(
-        self, loop: SimLoop, plan: LinkPlan, entropy: random.Random, trace: Trace, decisions: Decisions
-    ) -> None:
+    def __init__(self, loop: SimLoop, plan: LinkPlan, entropy: random.Random, trace: Trace, draws: Draws) -> None:
         self.plan = plan
         self.delivered = 0
         self._loop = loop
         self._entropy = entropy
         self._words, self._payloads = trace.words, trace.payloads
-        self._decisions = decisions
+        self._draws = draws
         self._links: dict[tuple[str, str], Link] = {}
         self._listeners: dict[Address, SimListener] = {}
         self._client_cuts: dict[tuple[str, str], None] = {}
         self._impaired: dict[tuple[str, str], Impairment] = {}
         self._next_port = _FIRST_EPHEMERAL_PORT
+        self._holds: list[MessageHold] = []
 
     # ---- faults ----
+
+    def hold(self, source: str, target: str, wanted: Callable[[bytes], bool]) -> MessageHold:
+        """Keep the next message over this link that is wanted, when it arrives, until it is released."""
+        hold = MessageHold(source, target, wanted)
+        self._holds.append(hold)
+        return hold
+
+    def release(self, hold: MessageHold) -> None:
+        """Deliver what was kept, over a connection of its own; a second time does nothing."""
+        if hold in self._holds:
+            self._holds.remove(hold)
+            if (again := hold.release()) is not None:
+                self._loop.post(self._loop.now_ns, again, ())
+
+    def _held(self, link: Link, message: bytes, again: Callable[[], None]) -> bool:
+        return any(hold.takes(link, message, again) for hold in self._holds)
 
     def is_cut(self, source: str, target: str) -> bool:
         """Whether the link is cut; either end may be `CLIENTS`."""
@@ -124,9 +165,10 @@ class SimNetwork:
         return link
 
     def _make_link(self, source: str, target: str, options: LinkOptions) -> Link:
+        draws = self._draws.link(source, target, self._entropy)
         if options.tcp:
-            return TcpLink(source, target, options, self._loop, self._entropy, self._decisions, _break_off)
-        return Link(source, target, options, self._loop, self._entropy, self._decisions)
+            return TcpLink(source, target, options, self._loop, draws, _break_off)
+        return Link(source, target, options, self._loop, draws)
 
     def cut(self, source: str, target: str) -> None:
         """Drop what goes from source to target, and only that: requests may arrive while answers don't.
@@ -185,6 +227,11 @@ class SimNetwork:
     async def flow(self, source: str, target: str, count: int, size: int, over_s: float) -> ProbeFlow:
         """What becomes of datagrams that a probe sends over the link from now on."""
         return await FlowProbe(self._loop, self.link(source, target), size).carry_out(count, over_s)
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether any link is cut, clogged or impaired, beyond what it does by its plan."""
+        return bool(self._client_cuts or self._impaired) or any(link.disturbed for link in self._links.values())
 
     def reset(self) -> None:
         """Heal, and give every link its planned options again."""
@@ -279,6 +326,8 @@ class SimNetwork:
         listener = self._listeners.get(address)
         if listener is None or link.cut:
             return
+        if self._holds and self._held(link, message, lambda: self.arrive_notify(port, link, address, message)):
+            return
         if listener.port.cluster != port.cluster and listener.port.refuses(port):
             return
         owner = listener.owner
@@ -309,6 +358,8 @@ class SimNetwork:
         listener = call.listener
         if call.out.cut:
             return
+        if self._holds and self._held(call.out, request, lambda: self._arrive_late(call, address, request)):
+            return
         if listener is None:
             self._end(call, Unreachable(f"nobody listens at {address}"))
         elif listener.port.cluster != call.port.cluster and listener.port.refuses(call.port):
@@ -316,6 +367,12 @@ class SimNetwork:
         elif listener.closed:
             self._break(call, f"the connection to {address} broke")
         else:
+            self._deliver(call, listener, request)
+
+    def _arrive_late(self, call: _Call, address: Address, request: bytes) -> None:
+        """A request comes to whoever listens by now; who asked has given up, or gets the answer."""
+        listener = self._listeners.get(address)
+        if listener is not None and not listener.port.refuses(call.port):
             self._deliver(call, listener, request)
 
     def _deliver(self, call: _Call, listener: SimListener, request: bytes) -> None:
@@ -462,6 +519,7 @@ class SimNetworkPort:
     def _route(self, address: Address) -> tuple[Link, Link]:
         name = address.rpartition(":")[0]
         route = (self._network.link(self.owner.name, name), self._network.link(name, self.owner.name))
+        route[0].connect()
         self._routes[address] = route
         return route
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from harness.ports.api import Crashed, Hello, Ports
-from harness.ports.failpoints import ProcessFailpoints
+from harness.ports.failpoints import ProcessFailpoints, SlowPlaces
 from harness.ports.machines import ProcessState
 from harness.ports.sim.clock import ClockOptions, SimClock
 from harness.ports.sim.disk import DiskOptions, SimDisk, SimDiskPort
-from harness.ports.sim.incarnation import Incarnation, SlowIncarnation
+from harness.ports.sim.incarnation import Incarnation, Processor, SlowIncarnation
 from harness.ports.sim.network import SimNetworkPort
 from harness.ports.sim.trace import CRASH, END, KILL, PAUSE, RESUME, START
 
@@ -56,11 +56,13 @@ Main = Callable[[Ports], Coroutine[Any, Any, None]]
 
 @dataclass(frozen=True, slots=True)
 class MachineOptions:
-    """What sets a machine apart: how its clocks go, its disk (None: the world's), and what a step costs on it, ns."""
+    """What sets a machine apart: how its clocks go, its disk (None: the world's), what steps cost on it, and at which
+    points of their code its processes are slow (`harness.ports.failpoints.SlowPlaces`)."""
 
     clock: ClockOptions | None = None
     disk: DiskOptions | None = None
-    step_ns: int = 0
+    processor: Processor = field(default_factory=Processor)
+    slow_places: Mapping[str, float] = field(default_factory=dict)
 
 
 _ORDINARY = MachineOptions()
@@ -79,16 +81,17 @@ class SimNode:
         self.cluster_id = world.cluster_id
         self.version = world.version
         options = world.machines.get(name, _ORDINARY)
-        self.clock = SimClock(world.loop, options.clock, random.Random(f"{world.seed}/clock/{name}"))
+        self.clock = SimClock(world.loop, options.clock, world.draws.generator(f"{world.seed}/clock/{name}"))
         self.body = SimBody(self._crash, self.pause, self._block)
-        self.failpoints = ProcessFailpoints(self.body)
+        slow = SlowPlaces(options.slow_places, world.draws.generator(f"{world.seed}/slow/{name}"))
+        self.failpoints = ProcessFailpoints(self.body, slow)
         self.error: BaseException | None = None
         self.incarnation = 0
         self._world = world
         self._entropy = random.Random(f"{world.seed}/node/{name}")
-        disk_entropy = random.Random(f"{world.seed}/disk/{name}")
-        self.disk = SimDisk(world.loop, options.disk or world.disk_options, disk_entropy, world.trace, world.choices)
-        self._step_ns = options.step_ns
+        disk = options.disk or world.disk_options
+        self.disk = SimDisk(world.loop, disk, f"{world.seed}/disk/{name}", world.trace, world.draws)
+        self._processor = options.processor
         self._lives: list[Incarnation] = []
         self._main: asyncio.Task[None] | None = None
         self._waiters: list[asyncio.Future[None]] = []
@@ -98,6 +101,12 @@ class SimNode:
         if not self._lives or self._lives[-1].dead:
             return ProcessState.DEAD
         return ProcessState.PAUSED if self._lives[-1].paused else ProcessState.RUNNING
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether its process does not run, or somebody does something to it, its disk or its clock."""
+        running = self.state is ProcessState.RUNNING and not self.failpoints.armed
+        return not running or self.disk.disturbed or self.clock.skewed
 
     @property
     def errors(self) -> list[BaseException]:
@@ -163,8 +172,8 @@ class SimNode:
         if self.state is not ProcessState.DEAD:
             raise ValueError(f"{self.name} is {self.state.value}")
         world, had = self._world, self.disk
-        entropy = random.Random(f"{world.seed}/disk/{self.name}/{self.incarnation}")
-        self.disk = disk or SimDisk(world.loop, had.options, entropy, world.trace, world.choices)
+        key = f"{world.seed}/disk/{self.name}/{self.incarnation}"
+        self.disk = disk or SimDisk(world.loop, had.options, key, world.trace, world.draws)
         return had
 
     def bury(self) -> None:
@@ -174,8 +183,9 @@ class SimNode:
             life.bury()
 
     def _new_life(self, tag: int) -> Incarnation:
-        if self._step_ns:
-            return SlowIncarnation(self.name, self.incarnation, tag, self._world.loop, self._step_ns)
+        if not self._processor.instant:
+            entropy = self._world.draws.generator(f"{self._world.seed}/turns/{self.name}/{self.incarnation}")
+            return SlowIncarnation(self.name, self.incarnation, tag, self._world.loop, self._processor, entropy)
         return Incarnation(self.name, self.incarnation, tag)
 
     def _ports(self, life: Incarnation) -> Ports:

@@ -9,22 +9,18 @@ left out.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 from harness.ports.api import Channel
-from harness.ports.sim.link import Link, LinkOptions, Message
+from harness.ports.sim.draws import BROKEN, LOST, RESUMED, LinkDraws
+from harness.ports.sim.link import HANDSHAKE_TRIPS, PROBES, Link, LinkOptions, Message
 from harness.ports.sim.loop import SimLoop
-from harness.ports.sim.trace import BROKEN, DELAY, LOST, Decisions
 
 FIRST_TIMEOUT_NS = 200_000_000
 """Linux's shortest retransmission timeout; it doubles with each loss in a row."""
 
 BREAK_NS = 3_000_000_000
-HANDSHAKE_TRIPS = 3
-"""One-way trips before the first message of a new connection leaves: SYN, SYN-ACK, and our hello before it."""
-
 _FAST_RETRANSMIT = 0.5
 
 
@@ -40,11 +36,10 @@ class TcpLink(Link):
         target: str,
         options: LinkOptions,
         loop: SimLoop,
-        entropy: random.Random,
-        decisions: Decisions,
+        draws: LinkDraws,
         lost: Callable[[tuple[Any, ...]], None],
     ) -> None:
-        super().__init__(source, target, options, loop, entropy, decisions)
+        super().__init__(source, target, options, loop, draws)
         self._lost = lost
         self._epoch = 0
         self._ready_ns = 0
@@ -69,7 +64,7 @@ class TcpLink(Link):
 
     def send_probe(self, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
         if not self.cut and self._queue is None:
-            self._loop.post(self._loop.now_ns + self._delay_ns(), callback, args)
+            self._loop.post(self._loop.now_ns + self._delay_ns(PROBES), callback, args)
 
     def sever(self) -> None:
         if not self.cut:
@@ -87,7 +82,7 @@ class TcpLink(Link):
             self._break(held)
             return
         # The timeout has doubled since the cut, so the next repetition comes within as much time again.
-        self._ready_ns = self._loop.now_ns + int(self._random() * max(cut_ns, FIRST_TIMEOUT_NS))
+        self._ready_ns = self._loop.now_ns + int(self._draws[RESUMED][Channel.LOG]() * max(cut_ns, FIRST_TIMEOUT_NS))
         for message in held:
             self._transmit(message)
 
@@ -98,17 +93,16 @@ class TcpLink(Link):
             self._held.append(message)
 
     def _transmit(self, message: Message) -> None:
-        options = self.options
-        if self._happens(options.breaks, BROKEN):
+        options, channel = self.options, message[4]
+        if self._happens(options.breaks, BROKEN, channel):
             self._break([])
         sent_ns = max(self._loop.now_ns, self._ready_ns)
-        when_ns = sent_ns + self._delay_ns() + self._late_ns(message[2], message[4])
+        when_ns = sent_ns + self._delay_ns(channel) + self._late_ns(message[2], channel)
         if options.loss:
-            when_ns += self._retransmission_ns()
+            when_ns += self._retransmission_ns(channel)
         if options.outage:
-            when_ns += self._out_ns()
+            when_ns += self._out_ns(channel)
         # In order: nothing overtakes what is late on its channel, which has a connection of its own.
-        channel = message[4]
         self._last_ns[channel] = when_ns = max(when_ns, self._last_ns[channel])
         self._loop.post(when_ns, self._arrive, (self._epoch, message))
 
@@ -120,19 +114,17 @@ class TcpLink(Link):
         else:
             message[0](*message[1])
 
-    def _retransmission_ns(self) -> int:
+    def _retransmission_ns(self, channel: int) -> int:
         """How much later a segment arrives that may be lost several times; the third duplicate ack spares a timeout."""
         late_ns, timeout_ns = 0, FIRST_TIMEOUT_NS
-        while late_ns < BREAK_NS and self._happens(self.options.loss, LOST):
-            fast = late_ns == 0 and self._random() < _FAST_RETRANSMIT
-            late_ns += 2 * self._delay_ns() if fast else timeout_ns
+        while late_ns < BREAK_NS and self._happens(self.options.loss, LOST, channel):
+            fast = late_ns == 0 and self._draws[LOST][channel]() < _FAST_RETRANSMIT
+            late_ns += 2 * self._delay_ns(channel) if fast else timeout_ns
             timeout_ns *= 2
         return late_ns
 
-    def _delay_ns(self) -> int:
-        delay_ns = self._low_ns + int(self._random() * self._span_ns)
-        self._decisions.note(DELAY, delay_ns)
-        return delay_ns
+    def _delay_ns(self, channel: int) -> int:
+        return self._low_ns + int(self._delay[channel]() * self._span_ns)
 
     def _break(self, held: list[Message]) -> None:
         """What was under way is lost; the next message waits for a new connection."""

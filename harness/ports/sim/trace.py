@@ -62,22 +62,3 @@ class Trace:
         self._length_hash.update(array("q", map(len, self.payloads)))
         self._payload_hash.update(b"".join(self.payloads))
         self.payloads.clear()
-
-
-DELAY, LOST, DUPLICATED, REORDERED, FSYNC_TIME, TORN, PENDING, HUNG, FILLED, FLIPPED, CLOGGED, BROKEN = range(12)
-KIND_BITS = 4
-
-
-class Decisions:
-    """The simulator's own choices in order, each `value << 4 | kind`, as plain integers."""
-
-    __slots__ = ("entries", "recording")
-
-    def __init__(self, recording: bool) -> None:
-        self.entries: list[int] = []
-        self.recording = recording
-
-    def note(self, kind: int, value: int) -> None:
-        """Record one choice (a delay in ns, bytes kept of a torn tail, 0 or 1)."""
-        if self.recording:
-            self.entries.append(value << KIND_BITS | kind)

@@ -15,12 +15,13 @@ from harness.ports.api import Hello, Ports
 from harness.ports.failpoints import ProcessFailpoints
 from harness.ports.sim.clock import SimClock
 from harness.ports.sim.disk import DiskOptions, SimDisk, SimDiskPort
+from harness.ports.sim.draws import Draws
 from harness.ports.sim.incarnation import Incarnation
 from harness.ports.sim.link import LinkOptions
 from harness.ports.sim.loop import SimLoop, SimulationStuck
 from harness.ports.sim.network import LinkPlan, SimNetwork, SimNetworkPort
 from harness.ports.sim.node import MachineOptions, SimBody, SimNode
-from harness.ports.sim.trace import Decisions, Trace
+from harness.ports.sim.trace import Trace
 
 T = TypeVar("T")
 
@@ -30,9 +31,9 @@ _GC_THRESHOLD = 20_000
 class World:
     """Machines, their network and the harness, on one virtual-time loop. Use it as a context manager, or close it.
 
-    `observers` are called with the world after every step; what they raise ends the run. `decisions` are the
-    simulator's own choices in order (see `trace.Decisions`). `machines` sets some apart from the others, by
-    name. After `step_limit` steps `run` gives up.
+    `observers` are called with the world after every step; what they raise ends the run. All that the
+    simulator itself decides comes from `draws`. `machines` sets some apart from the others, by name. After `step_limit`
+    steps `run` gives up.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class World:
         machines: Mapping[str, MachineOptions] | None = None,
         version: int = 1,
         step_limit: int | None = None,
-        record_decisions: bool = True,
+        draws: Draws | None = None,
     ) -> None:
         self.seed = seed
         self.cluster_id = "sim"
@@ -53,12 +54,14 @@ class World:
         self.machines = machines if machines is not None else {}
         self.entropy = random.Random(seed)
         self.trace = Trace()
-        self.choices = Decisions(record_decisions)
+        self.draws = draws or Draws()
         self.harness = Incarnation("harness", 0, self.trace.new_tag())
         self.loop = SimLoop(self.trace, self.harness, step_limit)  # type: ignore[abstract]
         self.loop.subject = self
+        loop = self.loop
+        self.draws.now_ns = lambda: loop.now_ns
         network_entropy = random.Random(f"{seed}/network")
-        self.network = SimNetwork(self.loop, _plan(network), network_entropy, self.trace, self.choices)
+        self.network = SimNetwork(self.loop, _plan(network), network_entropy, self.trace, self.draws)
         self._nodes: dict[str, SimNode] = {}
         self._harness_ports: dict[str, Ports] = {}
         self._helpers: list[Incarnation] = []
@@ -80,7 +83,8 @@ class World:
         return tuple(self._nodes.values())
 
     def harness_ports(self, name: str, cluster_id: str | None = None) -> Ports:
-        """Ports for code of the harness's own, as a machine of that name: no skew, never killed or paused.
+        """Ports for code of the harness's own, as a machine of that name, never killed or paused; its clock is right
+        unless the machine was told to have another.
 
         `cluster_id` is what it says in handshakes from its first use on (None: the world's).
         """
@@ -94,13 +98,13 @@ class World:
             raise ValueError(f"{name} is a node")
         helper = Incarnation(name, 0, self.trace.new_tag())
         self._helpers.append(helper)
-        disk_entropy = random.Random(f"{self.seed}/disk/{name}")
-        disk = SimDisk(self.loop, self.disk_options, disk_entropy, self.trace, self.choices)
+        disk = SimDisk(self.loop, self.disk_options, f"{self.seed}/disk/{name}", self.trace, self.draws)
+        clock = self.machines[name].clock if name in self.machines else None
         failpoints = ProcessFailpoints(SimBody(_no_such_fault, _no_such_fault, _no_such_fault))
         return Ports(
             node_id=name,
             incarnation=0,
-            clock=SimClock(self.loop),
+            clock=SimClock(self.loop, clock, self.draws.generator(f"{self.seed}/clock/{name}")),
             network=SimNetworkPort(self.network, self.loop, helper, Hello(cluster_id, name, 0, self.version)),
             disk=SimDiskPort(disk, helper, failpoints),
             entropy=random.Random(f"{self.seed}/harness/{name}"),
@@ -133,11 +137,6 @@ class World:
     def observers(self) -> list[Callable[[Any], None]]:
         """Called with the world after every step; append to it to observe."""
         return self.loop.observers
-
-    @property
-    def decisions(self) -> list[int]:
-        """The simulator's own choices so far, `value << 4 | kind` each."""
-        return self.choices.entries
 
     @property
     def errors(self) -> list[BaseException]:

@@ -7,7 +7,7 @@ the others as they were. Mild worlds draw from `mild`, harsh ones from `harsh` (
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -15,6 +15,7 @@ import msgspec
 
 from harness.ports.sim.clock import ClockOptions
 from harness.ports.sim.disk import DiskOptions, Tear
+from harness.ports.sim.incarnation import LONG_TURN_NS, Processor
 from harness.ports.sim.link import LinkOptions
 from harness.ports.sim.node import MachineOptions
 
@@ -114,6 +115,8 @@ _ODDS = Between(0.0, 0.5)
 _ANY_ODDS = Between(0.0, 1.0)
 _COST = Between(0, 10_000)
 _LATENCIES = ("lan", "lan", "slow", "wan5")
+_TURNS = ((0.0,), (0.0, 0.0, 0.0002, 0.001))
+_PLACES = ((0, 2), (0, 2, 4))
 _RARE = ((0.0,), (0.0, 0.0, 0.0005, 0.002))
 _BOUNDED = Among(("none", "within", "beyond"))
 _MOSTLY_WITHIN = (("none", "within"), ("none", "within", "within"))
@@ -144,7 +147,7 @@ PHYSICAL_KEYS: tuple[WorldKey, ...] = (
     WorldKey(
         "fsync",
         Among(("fast", "common", "slow")),
-        "how long a durable write takes",
+        "how long durable writes take, and reads",
         ("fast", "common"),
         ("fast", "common", "slow"),
     ),
@@ -163,6 +166,8 @@ PHYSICAL_KEYS: tuple[WorldKey, ...] = (
     WorldKey("jumps", _BOUNDED, "jumps of wall clocks, against max-clock-offset-ms", ("none",), ("none", "within")),
     WorldKey("step-us", _COST, "what a step costs on every machine, us", (0,), (0, 0, 10, 50)),
     WorldKey("slow-step-us", _COST, "what it costs on one machine of each role, us", (0,), (0, 0, 100, 300)),
+    WorldKey("long-turns", _ODDS, "share of steps that take 1 to 50 ms, tenfold for a stretch on one machine", *_TURNS),
+    WorldKey("slow-places", Between(0, 16), "places of the nodes' code that are slow for all of the run", *_PLACES),
 )
 
 LATENCIES_NS: dict[str, tuple[int, int]] = {
@@ -177,6 +182,17 @@ FSYNCS_NS: dict[str, tuple[int, int]] = {
     "slow": (1 * MILLISECOND_NS, 20 * MILLISECOND_NS),
 }
 
+
+READS_NS: dict[str, tuple[int, int]] = {
+    "fast": (10 * MICROSECOND_NS, 100 * MICROSECOND_NS),
+    "common": (20 * MICROSECOND_NS, 500 * MICROSECOND_NS),
+    "slow": (200 * MICROSECOND_NS, 5 * MILLISECOND_NS),
+}
+"""By the speed of durable writes."""
+
+
+SLOWEST_S = (0.003, 0.02, 0.1)
+"""How long what passes a slow place may have to wait; each has one of these."""
 
 STEPS_OF_A_REQUEST = 50
 """About how many steps of one process a request takes."""
@@ -245,6 +261,8 @@ class PhysicalWorld(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     jumps: str = "none"
     step_us: int = 0
     slow_step_us: int = 0
+    long_turns: float = 0.0
+    slow_places: int = 0
 
     def link_options(self, source: str, target: str) -> LinkOptions:
         """What the link between two machines does with messages."""
@@ -271,7 +289,9 @@ class PhysicalWorld(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         steps_ns = max(self.step_us, self.slow_step_us) * STEPS_OF_A_REQUEST * MICROSECOND_NS
         lost = 1 - (1 - self.loss) * (1 - self.clog) * (1 - self.breaks) * (1 - self.client_outages)
         waits_s = 2 * lost * (min(retry_s, TCP_RETRY_S) if self.transport == "tcp" else retry_s)
-        return (4 * delay_ns + FSYNCS_NS[self.fsync][1] + steps_ns) / 1e9 + waits_s
+        turns_ns = self.long_turns * STEPS_OF_A_REQUEST * sum(LONG_TURN_NS) // 2
+        places_s = SLOWEST_S[-1] / 2 if self.slow_places else 0.0
+        return (4 * delay_ns + FSYNCS_NS[self.fsync][1] + steps_ns + turns_ns) / 1e9 + waits_s + places_s
 
     def arriving(self, messages: int) -> float:
         """The odds that `messages` all arrive; on a connection what is lost comes later."""
@@ -280,22 +300,45 @@ class PhysicalWorld(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     def disk_options(self) -> DiskOptions:
         """What every disk does."""
-        return DiskOptions(sync_ns=FSYNCS_NS[self.fsync], tear=self.disk_tear)
+        return DiskOptions(sync_ns=FSYNCS_NS[self.fsync], read_ns=READS_NS[self.fsync], tear=self.disk_tear)
 
-    def machines(self, seed: object, roles: Iterable[Sequence[str]], bounds: ClockBounds) -> dict[str, MachineOptions]:
-        """What each machine is like, by name; of each role one is worse off, a minority of any group's voters."""
+    def machines(
+        self,
+        seed: object,
+        roles: Iterable[Sequence[str]],
+        bounds: ClockBounds,
+        places: Sequence[Collection[str]] = (),
+    ) -> dict[str, MachineOptions]:
+        """What each machine is like, by name; of each role one is worse off, a minority of any group's voters.
+
+        `places` has for each role the names of the points of its code that may be slow.
+        """
         made: dict[str, MachineOptions] = {}
+        slow = self.slow_points(seed, places)
         for number, names in enumerate(roles):
             worse = random.Random(f"{seed}/world/worse/{number}").choice(names)
-            made |= {name: self._machine(seed, name, name == worse, bounds) for name in names}
+            own = {name: most_s for name, most_s in slow.items() if number < len(places) and name in places[number]}
+            made |= {name: self._machine(seed, name, name == worse, bounds, own) for name in names}
         return made
 
-    def _machine(self, seed: object, name: str, worse: bool, bounds: ClockBounds) -> MachineOptions:
+    def client_machines(self, seed: object, bounds: ClockBounds) -> dict[str, MachineOptions]:
+        """What each machine of clients is like: their clocks err as the nodes' do."""
+        return {name: MachineOptions(self._clock(seed, name, bounds)) for name in CLIENT_MACHINES}
+
+    def slow_points(self, seed: object, places: Iterable[Collection[str]]) -> dict[str, float]:
+        """The points that are slow in this world, each with how long what passes it waits at most, s."""
+        entropy, known = random.Random(f"{seed}/world/slow-places"), sorted({each for role in places for each in role})
+        return {each: entropy.choice(SLOWEST_S) for each in entropy.sample(known, min(self.slow_places, len(known)))}
+
+    def _machine(
+        self, seed: object, name: str, worse: bool, bounds: ClockBounds, slow: Mapping[str, float]
+    ) -> MachineOptions:
         disk = self.disk_options()
         if worse:
             disk = replace(disk, hang=self.fsync_hang, fill=self.disk_full, flip=self.bit_flips)
         step_us = max(self.step_us, self.slow_step_us if worse else 0)
-        return MachineOptions(self._clock(seed, name, bounds), disk, step_us * MICROSECOND_NS)
+        processor = Processor(step_us * MICROSECOND_NS, self.long_turns, _stretch_ns(seed) if worse else (0, 0))
+        return MachineOptions(self._clock(seed, name, bounds), disk, processor, slow)
 
     def _clock(self, seed: object, name: str, bounds: ClockBounds) -> ClockOptions:
         drift = bounds.max_drift * BEYOND_BOUND[self.drift]
@@ -306,6 +349,13 @@ class PhysicalWorld(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             wander_ns=int(offset_ns * BEYOND_BOUND[self.wall]),
             jump_ns=int(offset_ns * BEYOND_BOUND[self.jumps]),
         )
+
+
+def _stretch_ns(seed: object) -> tuple[int, int]:
+    """When the long turns of a machine that is worse off are longer still."""
+    entropy = random.Random(f"{seed}/world/stretch")
+    begin_ns = entropy.randint(2_000, 20_000) * MILLISECOND_NS
+    return begin_ns, begin_ns + entropy.randint(1_000, 5_000) * MILLISECOND_NS
 
 
 def physical_world(values: Mapping[str, Value]) -> PhysicalWorld:

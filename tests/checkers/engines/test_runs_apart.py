@@ -17,8 +17,8 @@ RUNS: Final = Path(__file__).parents[2] / "data" / "runs"
 
 @pytest.mark.spark
 def test_runs_are_judged_by_tasks_as_in_process(spark: SparkEngine, tmp_path: Path) -> None:
-    asked = [(RUNS / name, ("register", "stats")) for name in ("invalid", "containers")]
-    asked[1:1] = [(tmp_path, ("register",)), (RUNS / "valid", ("nothing",))]
+    asked = [(RUNS / name, ("register", "stats"), {}) for name in ("invalid", "containers")]
+    asked[1:1] = [(tmp_path, ("register",), {}), (RUNS / "valid", ("nothing",), {})]
     here, there = (
         [msgspec.json.decode(msgspec.json.encode(each), type=Judged) for each in judged]
         for judged in (judge_runs(asked, "local", CheckOptions()), check_by_tasks(spark, asked, CheckOptions()))

@@ -42,6 +42,9 @@ ALIKE = [
     ("read", "[7 nil]", "[7 5]"),
     ("read", "5", "6"),
     ("acquire", "1", "8"),
+    ("acquire", "1", "nil"),
+    ("read", "nil", "nil"),
+    ("read", "[7 nil]", "nil"),
 ]
 
 
@@ -61,6 +64,13 @@ def test_another_operation_is_refused(f: str, asked: str, found: str, words: str
 @pytest.mark.parametrize(("f", "asked", "found"), ALIKE)
 def test_what_was_found_is_no_other_operation(f: str, asked: str, found: str) -> None:
     assert open_edn(PATH, history(f, asked, found)).rows == 1
+
+
+@pytest.mark.parametrize(("f", "asked"), [("read", "5"), ("read", "[7 5]"), ("dequeue", "1"), ("get", '"a"')])
+def test_a_read_finds_no_value_that_it_is_asked_with(f: str, asked: str) -> None:
+    """It was taken to have found that, where it found nothing."""
+    with pytest.raises(UserError, match="line 1: a read is invoked with a value, and completes with none"):
+        open_edn(PATH, history(f, asked, "nil"))
 
 
 def test_other_formats_refuse_it_too() -> None:

@@ -32,6 +32,10 @@ def is_ok(completion: Op | None) -> bool:
     return completion is not None and completion.type == "ok"
 
 
+def failed(completion: Op | None) -> bool:
+    return completion is not None and completion.type == "fail"
+
+
 def naive_bank(events: list[Op], accounts: set[int] | None = None, negative_allowed: bool = False) -> Counts:
     reads = [done for _, done in completed(events) if is_ok(done) and done.f == "read"]
     totals = [sum(mop.value or 0 for mop in read.mops) for read in reads]
@@ -52,7 +56,7 @@ def naive_bank(events: list[Op], accounts: set[int] | None = None, negative_allo
 
 def naive_set(events: list[Op]) -> Counts | None:
     """None where the set was never read."""
-    attempts = {op.mops[0].value for op in events if op.type == "invoke" and op.f == "add"}
+    attempts = {op.mops[0].value for op, done in completed(events) if op.f == "add" and not failed(done)}
     reads = [(begun, done) for begun, done in completed(events) if done and done.type == "ok" and done.f == "read"]
     begun, done = max(reads, key=lambda read: read[1].index, default=(None, None))
     if begun is None or done is None or done.mops[0].values is None:
@@ -67,10 +71,11 @@ def naive_set_full(events: list[Op]) -> Counts:
     state: dict[int, dict[str, int]] = {}
     duplicated: set[int] = set()
     opened: dict[int, Op] = {}
+    undone = {begun.index for begun, done in completed(events) if failed(done)}
     for op in events:
         if op.type == "invoke":
             opened[op.process] = op
-            if op.f == "add":
+            if op.f == "add" and op.index not in undone:
                 state[op.mops[0].value or 0] = {"known": -1, "present": -1, "absent": -1}
         elif op.type == "ok" and op.f == "add":
             mine = state[op.mops[0].value or 0]

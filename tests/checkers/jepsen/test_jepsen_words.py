@@ -35,19 +35,27 @@ def ops(*forms: str) -> str:
     return "\n".join(lines)
 
 
-def test_set_counts_as_jepsen_does(tmp_path: Path) -> None:
+def test_set_counts_as_jepsen_does_but_for_what_failed(tmp_path: Path) -> None:
     history = ops("add 1 ok", "add 2 info", "add 3 fail", "add 4 ok", "read nil ok [1]", "read nil ok #{1 2 3 9}")
     verdict = judge(tmp_path, "set", history)
-    assert verdict.counts == {"lost": 1, "unexpected": 1}
-    assert verdict.details["recovered"] == 2
+    assert verdict.counts == {"lost": 1, "unexpected": 2}
+    assert verdict.details["recovered"] == 1
     assert "Element 4 of the set was lost: process 3's add (invoked at event 6" in verdict.anomalies["lost"][0].message
-    assert "saw element 9 in the set" in verdict.anomalies["unexpected"][0].message
+    failed, nobodys = (anomaly.message for anomaly in verdict.anomalies["unexpected"])
+    assert "saw element 3 in the set" in failed and "process 2's add" in failed and "had it, and failed" in failed
+    assert "saw element 9 in the set" in nobodys and "no operation tried to add" in nobodys
 
 
 def test_set_without_a_final_read_is_unknown(tmp_path: Path) -> None:
     for history in ("[]", ops("add 1 ok"), ops("add 1 ok", "read nil fail"), ops("add 1 ok", "read nil ok")):
         assert judge(tmp_path, "set", history).valid == "unknown"
     assert judge(tmp_path, "set", ops("add 1 ok", "read nil ok []")).valid is False
+
+
+def test_set_full_says_nothing_valid_of_what_failed_to_be_added(tmp_path: Path) -> None:
+    history = ops("add 1 ok", "add 2 fail", "read nil ok [1 2]")
+    assert judge(tmp_path, "set-full", history).valid == "unknown"
+    assert judge(tmp_path, "set-full", history.replace(":fail", ":info")).valid is True
 
 
 def test_set_full_tells_lost_from_stale_from_never_read(tmp_path: Path) -> None:

@@ -24,6 +24,12 @@ from tests.support.few_seeds import ranges_of
 from tests.support.kernels_alone import answers_of
 
 
+def is_compared(model: str, calls: list[tuple[Call, int, int]]) -> bool:
+    """Tokens of a fenced lock are compared where one is told."""
+    acquired = [call for call in calls if call[0][0] == "acquire" and call[2] != NEVER]
+    return model != "fenced-mutex" or not acquired or any(call[0][2] for call in acquired)
+
+
 @pytest.mark.parametrize(
     ("first", "count", "sizes"),
     [
@@ -50,7 +56,8 @@ def test_search_and_brute_force_agree(model: str, first: int, count: int, sizes:
         seen[truth] += 1
         width = 3 if model == "multi-register" else 1
         answers = [one for place in range(width) for one in found.get(width * number + place, [])]
-        assert (INVALID not in answers, set(answers) <= {VALID, INVALID}) == (truth, True), (number, calls)
+        decided = is_compared(model, calls) or not truth
+        assert (INVALID not in answers, UNDECIDED not in answers) == (truth, decided), (number, calls)
     assert min(seen[True], seen[False]) > count // 20, seen
     print(f"{model}: {seen[True]} valid and {seen[False]} invalid histories of {sizes[0]} to {sizes[1]} operations")
 

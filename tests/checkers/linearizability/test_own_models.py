@@ -180,6 +180,38 @@ def test_where_nothing_succeeded_a_model_that_takes_anything_is_unknown(tmp_path
         assert verdict(tmp_path, anything, path).valid == "unknown"
 
 
+ACQUIRES = [acquire(place) for place in range(3)]
+TOKENS = [call._replace(value=token, process=token) for token, call in enumerate(ACQUIRES, 1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "calls", "refusing"),
+    [
+        (model("return [0]"), ACQUIRES, False),
+        (model("return [state + 1]"), ACQUIRES, False),
+        (
+            model("return [] if op.type == 'info' else [0]"),
+            [*ACQUIRES[:2], acquire(2)._replace(type="info", complete=None)],
+            False,
+        ),
+        (SEMAPHORE.replace("Semaphore", "Model"), ACQUIRES[:2], False),
+        (SEMAPHORE.replace("Semaphore", "Model"), ACQUIRES, True),
+        (model("return [op.value] if op.value > state else []"), TOKENS, True),
+        (model("return [op.value] if op.value > state else []"), TOKENS[:1], True),
+        (model("return [0] if op.key else [1]", more="  def partition(self, op): return op.key"), ACQUIRES, False),
+    ],
+)
+def test_a_model_that_would_take_any_order_says_nothing(text: str, calls: list[RawCall], refusing: bool) -> None:
+    """Two of three permits can be taken in any order, three as well, but in the state after three no fourth can be."""
+    answer = found(text, "Model", calls)
+    assert (answer.counts, answer.figures) == ({}, {"refusing": int(refusing)})
+
+
+def test_where_nothing_could_be_refused_the_word_is_unknown(tmp_path: Path) -> None:
+    told = verdict(tmp_path, model("return [0]"), history(tmp_path, *ACQUIRED))
+    assert told.valid == "unknown" and "nothing was compared" in told.reason
+
+
 WRITTEN = (
     ":process 0 :type :invoke :f :txn :value [[:w 0 1] [:r 1 nil]]",
     ":process 1 :type :invoke :f :txn :value [[:w 1 2] [:r 0 nil]]",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import chain, count
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from register_histories import Row, columns, hard_rows, joined
 
 from checkers.columns.codes import NEVER, NIL, READ, WRITE, Ints
-from checkers.linearizability.configurations import add, make_config_set
+from checkers.linearizability.configurations import ConfigSet, add, make_config_set
 from checkers.linearizability.driver import (
     INVALID,
     UNDECIDED,
@@ -21,7 +21,8 @@ from checkers.linearizability.driver import (
     SearchAnswers,
     answers_of,
     drive,
-    grown_sets,
+    most_open,
+    with_larger_sets,
 )
 from checkers.linearizability.objects.object_columns import (
     ABSENT,
@@ -34,7 +35,7 @@ from checkers.linearizability.objects.object_columns import (
     plainly,
     without,
 )
-from checkers.linearizability.objects.object_search import most_open, search_objects
+from checkers.linearizability.objects.object_search import search_objects
 from checkers.linearizability.search_loop import CURSOR, DONE, FULL, PAUSED, STORE_FULL, make_cursor
 from tests.support.kernels_alone import judge_search
 
@@ -130,15 +131,22 @@ def test_a_cursor_begins_at_the_first_key() -> None:
     assert values == dict.fromkeys(CURSOR, 0) | {"fresh": 1, "beam": 16, "reached": -1}
 
 
+class Sets(NamedTuple):
+    frontier: ConfigSet
+    visited: ConfigSet
+    after: ConfigSet
+
+
 def test_sets_with_more_room_hold_what_they_held() -> None:
-    sets = tuple(make_config_set(4, 1) for _ in range(3))
+    search = Sets(*(make_config_set(4, 1) for _ in range(3)))
     masks = np.ones((1, 1), np.uint64)
-    assert add(sets[0], 5, masks, masks, 0) > 0
-    sets[0].tally.epoch = 9
-    more = grown_sets(sets, 1 << 20)
-    assert more is not None and len(more[0].state) == 16
-    assert (int(more[0].state[0]), more[0].tally.used, more[0].tally.live, more[0].tally.epoch) == (5, 1, 1, 9)
-    assert grown_sets(sets, 100) is None
+    assert add(search.frontier, 5, masks, masks, 0) > 0
+    search.frontier.tally.epoch = 9
+    more = with_larger_sets(search, 1 << 20)
+    assert [len(each.state) for each in more] == [16, 16, 16]
+    tally = more.frontier.tally
+    assert (int(more.frontier.state[0]), tally.used, tally.live, tally.epoch) == (5, 1, 1, 9)
+    assert with_larger_sets(search, 100) is None
 
 
 def two_sets() -> ObjectOps:

@@ -117,8 +117,9 @@ def w(begin, end, value, stamp, session=0):
     return Row(begin, end, session, (("w", 0, value),), served_ts=stamp)
 
 
-def r(begin, end, value, asked=None, session=1, bound=None):
-    return Row(begin, end, session, (("r", 0, value),), requested_ts=asked, bound=bound)
+def r(begin, end, value, asked=None, session=1, bound=None, served=None, **times):
+    cells = (("r", 0, value),)
+    return Row(begin, end, session, cells, requested_ts=asked, bound=bound, served_ts=served, times=times)
 
 
 def maybe(begin, value):
@@ -138,7 +139,19 @@ NAMED = {
     ],
     "late-commit": [r(0, 1, None, 20), w(2, 3, 1, 10)],
     "stale-beyond-bound": [w(0, 1, 1, 10), w(2, 3, 2, 20), r(10, 11, 1, bound=500)],
+    "below-minimum": [w(0, 1, 1, 10), r(2, 3, 1, served=15, min_ts=16)],
+    "ahead-of-clocks": [w(0, 1, 1, 10), r(2, 3, 1, served=15, latest_ts=14)],
+    "session-behind": [
+        Row(0, 1, 1, (("w", 0, 1),), served_ts=30, times={"latest_ts": 90}),
+        Row(2, 3, 1, (("r", 0, None),), mode="anywhere", served_ts=20, times={"latest_ts": 90}),
+    ],
+    "blocked-in-vain": [w(0, 1, 1, 10), r(2, 3, 1, served=15, min_ts=12, unblocked_ts=12, blocked_ns=1)],
 }
+
+
+def test_what_is_stated_rightly_is_no_anomaly() -> None:
+    for times in ({"min_ts": 15, "unblocked_ts": 14, "blocked_ns": 9, "latest_ts": 15}, {"blocked_ns": 9}):
+        assert not guilty_cells([[w(0, 1, 1, 10), r(2, 3, 1, served=15, **times)]])
 
 
 def test_no_two_commits_of_a_cell_have_one_timestamp() -> None:

@@ -108,7 +108,7 @@ def relate_in_memory(
     txns = _txns(source.table.to_pydict())
 
     def fetch(wanted: Any) -> Txns:
-        return Txns(*(column[np.searchsorted(txns.invoke, wanted)] for column in txns))
+        return Txns(*(column[np.searchsorted(txns.invoke, wanted)] for column in txns[:4]))
 
     times = merged_times([unpack(row.data)[0] for row in judged if row.bucket == TIMES][:1])
     blocks = MemoryBlocks([row for row in judged if row.bucket >= 0])

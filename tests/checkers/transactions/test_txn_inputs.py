@@ -91,9 +91,19 @@ def test_strange_micro_operations_of_registers():
 
 def test_values_written_twice_are_refused():
     with pytest.raises(UserError, match="events 0 and 2 append the same value to key 1"):
-        lists(txn(0, ("append", 1, 1)), txn(1, ("append", 1, 1), outcome="fail"))
+        lists(txn(0, ("append", 1, 1)), txn(1, ("append", 1, 1), outcome="info"))
     with pytest.raises(UserError, match="event 0 writes a value twice to key 1"):
         registers(txn(0, ("w", 1, 1), ("w", 1, 1)))
+
+
+def test_what_failed_may_be_written_again():
+    """Who reads the value read it of who did not fail, whoever was first."""
+    for outcomes in (("fail", "ok"), ("ok", "fail")):
+        appends = [txn(n, ("append", 1, 1), outcome=word) for n, word in enumerate(outcomes)]
+        writes = [txn(n, ("w", 1, 1), outcome=word) for n, word in enumerate(outcomes)]
+        assert lists(*appends, txn(2, ("r", 1, (1,)))).valid is True
+        assert registers(*writes, txn(2, ("r", 1, 1))).valid is True
+        assert lists(*appends, txn(2, ("r", 1, (1,))), txn(3, ("r", 1, ()))).valid is False
 
 
 def test_a_register_that_many_clients_write_at_once_needs_more_dependencies_than_accesses():

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from weak_store import Txn, source_of
 
+from checkers.columns.codes import FAIL, INFO
 from checkers.engines.local import LocalEngine
+from checkers.isolation.judge_isolation import judge_isolation
 from checkers.options import CheckOptions
+from checkers.transactions import transaction_findings
 from checkers.transactions.judge_transactions import judge_by_each
 from checkers.transactions.lattice import MODELS, implied_models
+from checkers.transactions.polygraph.conditions import CONDITIONS
+from checkers.transactions.polygraph.history_polygraph import INITIAL, Accessed, TxnTimes
 from checkers.verdict import Verdict
+from harness.errors import UserError
 
 
 def txns(*several: Any) -> list[Txn]:
@@ -42,6 +50,11 @@ def in_sessions(history: list[Txn], *sessions: int) -> list[Txn]:
     return found
 
 
+def in_turn(history: list[Txn]) -> list[Txn]:
+    """A history whose transactions begin when the one before has completed."""
+    return [txn._replace(invoke=2 * number, complete=2 * number + 1) for number, txn in enumerate(history)]
+
+
 def judged(history: list[Txn], names: tuple[str, ...] = tuple(MODELS), **settings: str) -> dict[str, Verdict]:
     model = "list-append" if any(f == "append" for txn in history for f, _, _ in txn.mops) else "rw-register"
     options = CheckOptions(settings=settings)
@@ -66,6 +79,18 @@ RULES = {
     "a transaction's appends stand together": (txns("ax1 ax2", "lx2"), "read-uncommitted", "read-committed"),
     "a transaction's appends keep their order": (txns("ax1 ax2", "ax3", "lx213"), "read-uncommitted", "read-committed"),
     "only the last write of a key shows": (txns("wx1 wx2 wy1", "rx2 ry1"), "serializable", None),
+    "no other write of a key shows": (txns("wx1 wx2 wy1", "rx1 ry1"), "read-uncommitted", "read-committed"),
+    "a read before the own write is of others": (txns("wx1 wy1", "rx1 wx2 ry."), "read-committed", "read-atomic"),
+    "a read behind the own write is its own": (txns("wx1 wy1", "wx2 rx2 ry."), "serializable", None),
+    "two reads that differ": (txns("wx1", "wx2", "rx1 rx2"), "read-committed", "read-atomic"),
+    "unknown, seen by unknown ones: dropped": (txns("info wx1 wy1", "info rx1 wz1", "rz1 ry."), "serializable", None),
+    "a failed write may be written again": (txns("fail wx1", "wx1", "rx1"), "serializable", None),
+    "real time is no matter of plain levels": (in_turn(txns("wx1", "rx.")), "strong-session-s", "strong-serializable"),
+    "blind writers go round in a circle of choices": (
+        txns("wx1", "rx1 wx2 wy2", "wx3", "wx4 wy4", "wy5"),
+        "serializable",
+        None,
+    ),
 }
 """Rule → a history, a level that it reaches, and one that it does not."""
 
@@ -74,10 +99,68 @@ RULES = {
 def test_a_rule_tells_one_level_from_the_next(rule: str) -> None:
     history, reached, missed = RULES[rule]
     verdicts = judged(history)
-    assert verdicts[reached].valid is True, verdicts[reached]
-    if missed is not None:
-        (name,) = [name for name in MODELS if name == missed] or [n for n in MODELS if n.startswith(missed + "er")]
-        assert verdicts[name].valid is False, verdicts[name]
+    for name, valid in ((reached, True), (missed, False))[: 1 + (missed is not None)]:
+        level = name if name in MODELS else f"{name}erializable"
+        assert verdicts[level].valid is valid, verdicts[level]
+
+
+def relaxed(level: str, **condition: Any) -> Any:
+    """A level without one of its rules."""
+    was, form = CONDITIONS[level]
+    return lambda patch: patch.setitem(CONDITIONS, level, (was._replace(**condition), form))
+
+
+def polygraph_of(change: Callable[[TxnTimes, Accessed], Any]) -> Any:
+    """The polygraph of a history that is changed."""
+    make = transaction_findings.make_polygraph
+    return lambda patch: patch.setattr(transaction_findings, "make_polygraph", lambda *told: make(*change(*told)))
+
+
+def succeeded(rule: str) -> Any:
+    """A rule's history, as if unknown outcomes were none."""
+    history, *levels = RULES[rule]
+    known = [txn._replace(outcome="ok", complete=len(history) + n) for n, txn in enumerate(history)]
+    return lambda patch: patch.setitem(RULES, rule, (known, *levels))
+
+
+SWITCHES = {
+    "a fractured read of blind writes": relaxed("read-atomic", demands=""),
+    "one edge of D, not a path": relaxed("update-atomic", one_edge=False),
+    "at prefix somebody may come between": relaxed("prefix", chains=True),
+    "a long fork of blind writes": relaxed("prefix", split=False, ww_to_commit=False, rw_edges=False),
+    "the initial version precedes every writer": polygraph_of(
+        lambda times, told: (times, told._replace(reads=told.reads[:, told.reads[2] != INITIAL]))
+    ),
+    "unknown, seen: took place whole": polygraph_of(
+        lambda times, told: (times._replace(outcome=np.where(times.outcome == INFO, FAIL, times.outcome)), told)
+    ),
+    "unknown: its reads say nothing": succeeded("unknown: its reads say nothing"),
+}
+"""Rule → how it is switched off. Others are what the levels of their row differ in, or follow from the rest, so that
+nothing is missed without them: chains at update atomic and above, and dropping what nobody saw."""
+
+
+@pytest.mark.parametrize("rule", SWITCHES)
+def test_a_rule_that_is_switched_off_is_missed(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    SWITCHES[rule](monkeypatch)
+    with pytest.raises(AssertionError):
+        test_a_rule_tells_one_level_from_the_next(rule)
+
+
+def test_read_committed_of_sessions_is_not_adyas() -> None:
+    """Whoever saw of a transaction what it wrote last must not see what that replaced."""
+    history = txns("wx1 wy1", "rx1 wx2 wy2", "ry2 rx1")
+    assert judged(history, ("read-committed",))["read-committed"].valid is True
+    options = CheckOptions(consistency="read-committed")
+    assert judge_isolation(source_of(history), LocalEngine(1), options).valid is False
+
+
+def test_an_initial_version_of_a_value_is_one_like_nil() -> None:
+    fractured, levels = txns("wx1 wy1", "rx1 ry0"), ("read-committed", "read-atomic")
+    assert [each.valid for each in judged(fractured, levels, initial="0").values()] == [True, False]
+    assert judged(fractured, levels)["read-committed"].counts == {"garbage-read": 1}
+    with pytest.raises(UserError, match="write"):
+        judged(txns("wx0", "rx0"), levels, initial="0")
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -114,6 +197,16 @@ def test_past_the_limits_the_answer_is_unknown() -> None:
     history = txns("wx1 wy1", "wx2 wy2", "rx1 ry1")
     (verdict,) = judge_by_each("rw-register", source_of(history), LocalEngine(1), options, ("serializable",))
     assert verdict.valid == "unknown" and "time limit" in str(verdict.reason)
+
+
+def test_an_unknown_write_that_was_seen_is_tied_to_nobody_who_began_after_its_reader() -> None:
+    """Though nobody read what it wrote to the other key."""
+    unknown = Txn(0, "info", 0, None, (("w", 0, 1), ("w", 1, 1)))
+    writers = [Txn(1, "ok", 2 * n + 1, 2 * n + 2, (("w", 1, n + 1),)) for n in range(1, 4_000)]
+    source = source_of([unknown, Txn(1, "ok", 1, 2, (("r", 0, 1),)), *writers])
+    options = CheckOptions(memory_mib=1)  # a table of all transactions takes two
+    (verdict,) = judge_by_each("rw-register", source, LocalEngine(1), options, ("strict-serializable",))
+    assert verdict.valid is True, verdict.reason
 
 
 @pytest.mark.spark

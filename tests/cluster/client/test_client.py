@@ -10,6 +10,7 @@ from typing import TypeAlias
 import pytest
 
 from cluster.client.client import ClusterClient
+from cluster.wire.known_masters import KnownMasters, telling
 from cluster.wire.messages import (
     CompareAndSet,
     Done,
@@ -55,10 +56,12 @@ class Scripted:
 
     answer: Answer
     asked: list[Request] = field(default_factory=list)
+    masters: KnownMasters = field(default_factory=lambda: KnownMasters(0, ()))
 
     def start(self, world: World, name: str) -> None:
         async def main(ports: Ports) -> None:
-            await ports.network.listen(f"{name}:1", self._on_call, lambda peer, message: None)
+            on_call = telling(self._on_call, lambda: self.masters)
+            await ports.network.listen(f"{name}:1", on_call, lambda peer, message: None)
             await asyncio.Event().wait()
 
         world.node(name).start(main)
@@ -230,6 +233,39 @@ def test_it_gets_past_a_dead_leader_to_the_next_one() -> None:
         await asyncio.sleep(TIMEOUT_S * 0.3)
         rig.leader = "t1"
         assert (await waiting).node == "t1"
+
+    play(scenario)
+
+
+async def reads_a_row(client: ClusterClient) -> None:
+    assert (await client.read("a", CellAddress(5))).reply.value == 42
+
+
+async def lists_tables(client: ClusterClient) -> None:
+    assert await client.list_tables() == ()
+
+
+@pytest.mark.parametrize("work", [reads_a_row, lists_tables])
+def test_a_client_that_works_all_the_time_learns_the_masters_from_answers(
+    work: Callable[[ClusterClient], Awaitable[None]],
+) -> None:
+    """All are replaced, and none of its requests fails meanwhile (G1)."""
+
+    async def scenario(rig: ClientRig) -> None:
+        new = Scripted(rig.masters["m2"].answer)
+        new.start(rig.world, "m4")
+        await work(rig.client)
+        for node in (*rig.masters.values(), *rig.servers.values()):
+            node.masters = KnownMasters(9, (Replica("m4", "m4:1"),))
+        for _ in range(20):
+            await work(rig.client)
+            await asyncio.sleep(0.1)
+        for name in rig.masters:
+            rig.world.node(name).kill()
+        asked = len(new.asked)
+        await rig.client.table_locations("a")
+        assert await rig.client.ask_any_master(ListTables(max_staleness_ms=9), ListTablesReply) == ListTablesReply(())
+        assert len(new.asked) == asked + 2
 
     play(scenario)
 

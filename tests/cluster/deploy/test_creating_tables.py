@@ -29,7 +29,7 @@ class Answers:
 
 def created(*answers: Exception | None) -> Answers:
     client: Any = Answers(*answers)
-    asyncio.run(create_registers(client, "register", {"buckets": 2}))
+    asyncio.run(create_registers(client, "register", {"buckets": 2}, client))
     assert not client.answers and len(set(client.asked)) == 1
     return client
 

@@ -39,7 +39,7 @@ def waited(lacked_each_s: int, ready_s: float, nears: bool = True) -> float:
             replicas = (("t1", "leader", 100), ("t2", "follower", held))
             return {
                 name: NodeStatus(
-                    name, "tserver", 1, (GroupStatus("g", role, 1, "t1", 1, 1, last, 1, False, ("t1", "t2")),)
+                    name, "tserver", 1, (GroupStatus("g", role, 1, ("t1", "t2"), "t1", 1, 1, last, 1, False),)
                 )
                 for name, role, last in replicas
             }

@@ -36,7 +36,7 @@ VOTERS = ("t1", "t2", "t3")
 
 def replica(group: str, leader: str, name: str, voters: tuple[str, ...]) -> GroupStatus:
     role = "leader" if name == leader else "follower"
-    return GroupStatus(group, role, 3, leader, 9, 9, 9, 3, role == "leader", voters, config_index=1, digest=77)
+    return GroupStatus(group, role, 3, voters, leader, 9, 9, 9, 3, role == "leader", config_index=1, digest=77)
 
 
 def location(bucket: int) -> TabletLocation:

@@ -6,13 +6,14 @@ import pytest
 from msgspec.structs import replace
 from watched_cluster import GROUP, Cluster, covered
 
-from cluster.invariants.leases import CLOSED_IN_LEASE, CLOSED_KEPT, READS_KEPT
+from cluster.invariants.leases import CLOSED_IN_LEASE, CLOSED_KEPT, LEASE_RECORDS, READS_KEPT, SERVED_CLOSED
 from cluster.observer import Observer
 from cluster.ranges.lease_record import Lease
+from cluster.ranges.side_transport import Joined
 from cluster.ranges.tablet import Put, TabletMachine, WriteBatch
 from cluster.store.cells import Span, point, rows
 from cluster.store.hlc import ClockReading, Timestamp
-from cluster.wire.messages import RequestId
+from cluster.wire.messages import ReadCell, ReadReply, RequestId
 from harness.protocols import Breach
 
 FIRST = Lease("a", 1, 1, Timestamp(100), Timestamp(200))
@@ -144,3 +145,62 @@ def test_nothing_is_written_at_or_below_a_read_of_its_cell(
     assert cluster.breaches == [], "a replica has carried it out before the read"
     apply(cluster.b, batch(written, 0))
     assert [name for name, *_ in cluster.breaches] == ([] if fine else [READS_KEPT])
+
+
+def test_c_of_a_lease_begins_at_its_low_water_wherever_that_ends(cluster: Cluster) -> None:
+    """Of tables that lead the clock low water may lie in the future; and C never falls, over leases too."""
+    ahead = replace(SECOND, low_water=Timestamp(400))
+    recorded(cluster, None, FIRST)
+    cluster.a.timestamp_closed(GROUP, 1, 199, FIRST)
+    recorded(cluster, FIRST, ahead)
+    cluster.b.timestamp_closed(GROUP, 2, 400, ahead)
+    assert cluster.breaches == []
+    cluster.b.timestamp_closed(GROUP, 2, 401, ahead)
+    assert cluster.breaches == [(CLOSED_IN_LEASE, ("b",))]
+    recorded(cluster, ahead, replace(ahead, sequence=3, start=Timestamp(301), low_water=Timestamp(401)))
+    cluster.c.timestamp_closed(GROUP, 3, 400, None)
+    assert cluster.breaches[1:] == [(CLOSED_KEPT, ("b", "c"))]
+
+
+def test_what_was_told_by_the_side_transport_is_not_written_under(cluster: Cluster) -> None:
+    recorded(cluster, None, FIRST)
+    apply(cluster.a, batch(150, 118))
+    cluster.a.ranges_closed(160, {GROUP: Joined(1, 7, (), 200)})
+    apply(cluster.b, batch(150, 118))
+    assert cluster.breaches == [], "somebody had carried it out"
+    cluster.b.batch_applied(GROUP, batch(161, 118), 118)
+    assert cluster.breaches == []
+    cluster.b.batch_applied(GROUP, batch(160, 118), 118)
+    assert cluster.breaches == [(CLOSED_KEPT, ("a", "b"))]
+
+
+def test_quiet_ranges_are_closed_within_their_leases(cluster: Cluster) -> None:
+    recorded(cluster, None, FIRST)
+    cluster.a.ranges_closed(199, {GROUP: Joined(1, 7, (), 200)})
+    assert cluster.breaches == []
+    cluster.a.ranges_closed(200, {GROUP: Joined(1, 7, (), 200)})
+    assert cluster.breaches == [(CLOSED_IN_LEASE, ("a",))]
+    cluster.a.ranges_closed(250, {GROUP: Joined(1, 7, (), None)})
+    recorded(cluster, FIRST, replace(SECOND, low_water=Timestamp(250)))
+    assert (LEASE_RECORDS, ("a", "b")) in cluster.breaches, "promises let the first one last longer"
+
+
+def served(cluster: Cluster, timestamp: int, write_index: int) -> None:
+    state = restored(0)
+    state.write_index = write_index
+    read = ReadCell(GROUP, 1, 0, 0, timestamp)
+    cluster.b.closed_read_answered(GROUP, read, (point((1, 0, 0)),), timestamp, ReadReply(None, timestamp), state)
+
+
+def test_a_read_is_served_by_what_is_closed_at_what_its_replica_has_applied(cluster: Cluster) -> None:
+    recorded(cluster, None, FIRST)
+    cluster.b.batch_applied(GROUP, replace(batch(120, 118), puts=()), 0)
+    served(cluster, 118, 3)
+    cluster.a.ranges_closed(160, {GROUP: Joined(1, 7, (), 200)})
+    served(cluster, 160, 7)
+    assert cluster.breaches == []
+    served(cluster, 119, 6)
+    served(cluster, 161, 8)
+    assert cluster.breaches == [(SERVED_CLOSED, ("b",))] * 2
+    apply(cluster.c, batch(160, 118))
+    assert READS_KEPT in [name for name, _ in cluster.breaches]

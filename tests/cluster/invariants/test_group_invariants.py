@@ -8,12 +8,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from watched_cluster import GROUP, SECOND, VOTERS, Cluster, State, TestClock, View, covered, entry, persist
 
-from cluster.invariants.raft import DurableLog, Positions
-from cluster.raft.types import Entry, EntryKind, Role
+from cluster.invariants.raft import PROMISES_DURABLE, DurableLog, Positions
+from cluster.master.catalog import Catalog
+from cluster.observer import Observer
+from cluster.raft.types import (
+    AppendEntries,
+    AppendReply,
+    Entry,
+    EntryKind,
+    HardState,
+    Message,
+    PreVote,
+    RequestVote,
+    RequestVoteReply,
+    Role,
+    TimeoutNow,
+)
 from cluster.ranges.lease_record import Lease
 from cluster.ranges.tablet import TabletMachine
 from cluster.store.hlc import Hlc, Timestamp
 from harness.protocols import Breach
+from tests.cluster.master.catalog_records import TABLE
 
 FOLLOWER = View(1, role=Role.FOLLOWER)
 
@@ -36,16 +51,63 @@ def test_a_second_life_may_not_lead_the_term_of_the_first(cluster: Cluster) -> N
     assert cluster.breaches == [("one-leader-per-term", ("a (incarnation 1)", "a (incarnation 2)"))]
 
 
+def vote(cluster: Observer, term: int, candidate: str, voter: str = "a") -> None:
+    """A vote that is durable leaves its voter."""
+    cluster.durable(GROUP, [persist(state=HardState(term, candidate))])
+    cluster.leaving(GROUP, [RequestVoteReply(voter, candidate, term, True)])
+
+
 def test_a_server_votes_once_a_term_also_after_a_restart(cluster: Cluster) -> None:
-    cluster.a.voted(GROUP, 4, "b")
-    cluster.a.voted(GROUP, 4, "b")
-    cluster.c.voted(GROUP, 4, "c")
-    again = cluster.life("a", 2)
-    again.voted(GROUP, 5, "c")
-    again.voted(GROUP, 4, "b")
+    vote(cluster.a, 4, "b")
+    vote(cluster.a, 4, "b")
+    vote(cluster.c, 4, "c", "c")
+    again = cluster.life("a", 2, state=HardState(4, "b"))
+    vote(again, 5, "c")
+    vote(again, 4, "b")
     assert cluster.breaches == []
-    again.voted(GROUP, 4, "c")
+    vote(again, 4, "c")
     assert cluster.breaches == [("one-vote-per-term", ("a (incarnation 1)", "a (incarnation 2)"))]
+
+
+DURABLE = (HardState(4, "b"), (entry(3, 1), entry(4, 2)))
+LEAVING = [
+    (RequestVoteReply("a", "b", 4, True), True),
+    (RequestVoteReply("a", "c", 4, True), False),
+    (RequestVoteReply("a", "b", 5, True), False),
+    (RequestVoteReply("a", "c", 4, False), True),
+    (RequestVoteReply("a", "c", 5, False), False),
+    (RequestVote("a", "b", 4, 2, 4, False), False),
+    (AppendReply("a", "b", 4, True, 2, 0, 0, 0, 0), True),
+    (AppendReply("a", "b", 4, True, 3, 0, 0, 0, 0), False),
+    (AppendReply("a", "b", 4, False, 3, 0, 0, 0, 0), True),
+    (AppendReply("a", "b", 5, True, 2, 0, 0, 0, 0), False),
+    (AppendEntries("a", "b", 4, 2, 4, (entry(4, 3),), 0, 0, 0), True),
+    (AppendEntries("a", "b", 5, 2, 4, (), 0, 0, 0), False),
+    (TimeoutNow("a", "b", 5), False),
+    (PreVote("a", "b", 5, 2, 4), True),
+    # Made durable together with what followed in a later term.
+    (RequestVoteReply("a", "c", 3, True), True),
+    (RequestVote("a", "b", 3, 2, 3, False), True),
+    (AppendReply("a", "b", 3, True, 3, 0, 0, 0, 0), True),
+]
+
+
+@pytest.mark.parametrize(("message", "fine"), LEAVING)
+def test_what_leaves_a_replica_is_durable_there(cluster: Cluster, message: Message, fine: bool) -> None:
+    state, log = DURABLE
+    cluster.a.durable(GROUP, [persist(*log, state=state)])
+    cluster.a.leaving(GROUP, [message])
+    assert cluster.breaches == ([] if fine else [(PROMISES_DURABLE, ("a",))])
+
+
+@pytest.mark.parametrize(
+    ("state", "fine"),
+    [(HardState(4, "b"), True), (HardState(5), True), (HardState(4), False), (HardState(3, "b"), False)],
+)
+def test_a_disk_gives_back_term_and_vote(cluster: Cluster, state: HardState, fine: bool) -> None:
+    cluster.a.durable(GROUP, [persist(state=HardState(4, "b"))])
+    cluster.life("a", 2, state=state)
+    assert cluster.breaches == ([] if fine else [("durable-log-kept", ("a",))])
 
 
 def test_a_leader_has_what_was_committed_before_its_term(cluster: Cluster) -> None:
@@ -140,7 +202,7 @@ def test_a_disk_gives_back_what_was_committed_and_durable(cluster: Cluster) -> N
 @given(st.lists(st.tuples(st.integers(1, 12), st.lists(st.integers(0, 1), min_size=1, max_size=5)), max_size=12))
 def test_runs_of_terms_are_the_stored_log(writes: list[tuple[int, list[int]]]) -> None:
     """Against a plain list of terms; each write replaces everything from its first index on."""
-    log, plain = DurableLog(), list[int]()
+    log, plain = DurableLog(HardState()), list[int]()
     for first, steps in writes:
         del plain[first - 1 :]
         term = plain[-1] if plain else 1
@@ -244,13 +306,27 @@ def lease(holder: str, sequence: int, start: int, expiration: int) -> Lease:
 
 
 def test_a_leader_serves_once_its_own_term_has_committed(cluster: Cluster) -> None:
-    leader = View(2, (entry(1, 1), entry(2, 2)), lease_until_ns=9 * SECOND, commit_index=1)
+    leader = View(2, (entry(1, 1), entry(2, 2)), lease_until_ns=9 * SECOND)
+    cluster.on_disks(entry(1, 1), entry(2, 2))
     cluster.a.became_leader(GROUP, leader)
+    cluster.a.committed(GROUP, View(2, role=Role.FOLLOWER), [entry(1, 1)])
     cluster.a.served_by_lease(GROUP, leader, SECOND)
     assert cluster.breaches == [("serves-own-term", ("a",))]
-    leader.commit_index = 2
+    cluster.a.committed(GROUP, leader, [entry(2, 2)])
     cluster.a.served_by_lease(GROUP, leader, SECOND)
     assert len(cluster.breaches) == 1
+
+
+def test_nobody_serves_by_a_lease_once_another_leads_in_a_later_term(cluster: Cluster) -> None:
+    leader = View(2, (entry(2, 1),), lease_until_ns=9 * SECOND)
+    cluster.on_disks(entry(2, 1))
+    cluster.a.became_leader(GROUP, leader)
+    cluster.a.committed(GROUP, leader, [entry(2, 1)])
+    cluster.a.served_by_lease(GROUP, leader, SECOND)
+    assert cluster.breaches == []
+    cluster.b.became_leader(GROUP, View(3, (entry(2, 1),)))
+    cluster.a.served_by_lease(GROUP, leader, 2 * SECOND)
+    assert cluster.breaches == [("leases-disjoint", ("b", "a"))]
 
 
 def test_voters_change_one_at_a_time(cluster: Cluster) -> None:
@@ -280,11 +356,16 @@ def test_a_hybrid_clock_stays_near_true_time_where_the_wall_clock_does(
     assert cluster.breaches == ([("hlc-in-bounds", ("d",))] if broken else [])
 
 
-def test_caches_are_the_committed_catalog(cluster: Cluster) -> None:
-    cluster.a.caches_served({"t": 1}, {"t": 1})
+def test_caches_are_what_the_master_was_seen_to_apply(cluster: Cluster) -> None:
+    catalog = Catalog()
+    cluster.a.caches_served({}, {}, {})
+    cluster.a.opened("catalog", "a", None, ())
+    cluster.a.applied("catalog", 1, catalog)
+    catalog.tables = {"t": TABLE}
+    cluster.a.caches_served({"t": TABLE}, {}, {})
     assert cluster.breaches == []
-    cluster.a.caches_served({"t": 1}, {"t": 1, "u": 2})
-    cluster.b.caches_served({"t": 1}, {"t": 2})
+    cluster.a.caches_served({}, {}, {})
+    cluster.b.caches_served({"t": TABLE}, {}, {})
     assert cluster.breaches == [("caches-are-the-catalog", ("a",)), ("caches-are-the-catalog", ("b",))]
 
 
@@ -309,11 +390,11 @@ def test_memory_is_bounded_and_what_is_kept_is_still_compared() -> None:
 
 def test_votes_and_leaders_of_old_terms_are_forgotten(cluster: Cluster) -> None:
     for term in range(1, 10_000):
-        cluster.a.voted(GROUP, term, "a")
+        vote(cluster.a, term, "a")
         cluster.a.became_leader(GROUP, View(term))
     elections = cluster.watch.group(GROUP).elections
     assert len(elections._votes._values) == len(elections._leaders._values) == 4096
-    cluster.a.voted(GROUP, 9_000, "b")
+    vote(cluster.a, 9_000, "b")
     assert cluster.breaches == [("one-vote-per-term", ("a",))]
 
 

@@ -80,11 +80,13 @@ def test_a_log_keeps_what_is_not_reconciled_unless_it_was_set_aside(cluster: Clu
     assert cluster.breaches == [(COLLECTED, ("a",))]
 
 
-def test_a_deletion_is_forgotten_below_the_bound_only(cluster: Cluster) -> None:
-    cluster.a.deletion_purged(GROUP, 6, 7)
+def test_a_deletion_is_forgotten_below_the_bound_that_was_seen_only(cluster: Cluster) -> None:
+    cluster.a.bound_raised(GROUP, 7)
+    cluster.a.deletion_purged(GROUP, 6)
     assert cluster.breaches == []
-    cluster.a.deletion_purged(GROUP, 7, 7)
-    assert [name for name, _ in cluster.breaches] == [PURGED]
+    cluster.a.deletion_purged(GROUP, 7)
+    cluster.b.deletion_purged(GROUP, 6)
+    assert cluster.breaches == [(PURGED, ("a",)), (PURGED, ("b",))]
 
 
 def test_whole_partitions_of_one_summary_and_bound_show_the_same_rows(cluster: Cluster) -> None:

@@ -17,7 +17,7 @@ from harness.verdict.run_verdict import as_checker
 
 
 def status(node: str, term: int, index: int, digest: int, role: str = "follower", incarnation: int = 1) -> NodeStatus:
-    group = GroupStatus("g", role, term, None, index, index, index, term, False, ("a", "b"), digest=digest)
+    group = GroupStatus("g", role, term, ("a", "b"), None, index, index, index, term, False, digest=digest)
     return NodeStatus(node, "tserver", incarnation, (group,))
 
 

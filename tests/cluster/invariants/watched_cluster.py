@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cluster.groups.observer import NO_STATE
+from cluster.invariants.disks import MachineDisk
 from cluster.invariants.watch import Watch
 from cluster.observer import Observer
 from cluster.raft.types import Configuration, Entry, EntryKind, HardState, Member, Persist, Role, SnapshotMeta
@@ -31,7 +33,6 @@ class View:
     committed: tuple[str, ...] = VOTERS
     first_index: int = 1
     lease_until_ns: int = 0
-    commit_index: int = 1 << 40
 
     @property
     def configuration(self) -> Configuration:
@@ -82,9 +83,11 @@ class Cluster:
         snapshot: SnapshotMeta | None = None,
         entries: tuple[Entry, ...] = (),
         ahead_ns: int = 0,
+        state: HardState = NO_STATE,
+        disk: MachineDisk | None = None,
     ) -> Observer:
-        observer = self.watch.observer(node, incarnation, TestClock(ahead_ns))
-        observer.opened(GROUP, node, snapshot, entries)
+        observer = self.watch.observer(node, incarnation, TestClock(ahead_ns), disk)
+        observer.opened(GROUP, node, snapshot, entries, state)
         return observer
 
     def on_disks(self, *entries: Entry, snapshot: SnapshotMeta | None = None) -> None:
@@ -101,8 +104,8 @@ def entry(term: int, index: int, data: bytes = b"x") -> Entry:
     return Entry(term, index, EntryKind.COMMAND, data)
 
 
-def persist(*entries: Entry, snapshot: SnapshotMeta | None = None) -> Persist:
-    return Persist(1, HardState(1), tuple(entries), snapshot, ())
+def persist(*entries: Entry, snapshot: SnapshotMeta | None = None, state: HardState | None = None) -> Persist:
+    return Persist(1, state, tuple(entries), snapshot, ())
 
 
 def configuration(*voters: str, term: int = 1) -> Configuration:

@@ -13,6 +13,7 @@ from cluster.master.master import Master
 from cluster.observer import UNOBSERVED
 from cluster.store.clock_guard import ClockLimits
 from cluster.store.node_clock import NodeClock
+from cluster.wire.known_masters import telling
 from cluster.wire.messages import (
     CATALOG_GROUP,
     AlterTablet,
@@ -238,7 +239,7 @@ async def run_master(ports: Ports, config: NodeConfig) -> None:
     clock = NodeClock(ports.clock, ClockLimits.of(config.knobs), config.node_id)
     master = Master(ports, config, failed.set_exception, UNOBSERVED, clock)
     await master.start()
-    await ports.network.listen(config.listen, master.on_call, master.on_notify)
+    await ports.network.listen(config.listen, telling(master.on_call, master.masters), master.on_notify)
     await failed
 
 

@@ -15,9 +15,13 @@ from cluster.wire.messages import (
     AlterTable,
     AlterTableReply,
     DeleteTable,
+    DeleteTableReply,
     ErrorReply,
     ListTables,
     ListTablesReply,
+    PlaceTable,
+    Regional,
+    Replicas,
     RequestId,
 )
 from harness.errors import DefiniteError
@@ -103,6 +107,23 @@ async def test_a_table_is_renamed_and_its_old_name_is_free(rig: MasterRig, clien
         await client.catalog.alter_table("b", new_name="a")
 
 
+@played(play_masters)
+async def test_a_table_can_be_named_by_its_id_whatever_it_is_called(rig: MasterRig, client: ClusterClient, /) -> None:
+    table_id, catalog = await made(rig, client), client.catalog
+    await catalog.alter_table("a", new_name="b")
+    await made(rig, client, "a")
+    for ask in (catalog.is_create_done, catalog.is_alter_done, catalog.table_schema, catalog.table_locations):
+        assert (await ask(table_id=table_id)).table_id == table_id
+        with pytest.raises(DefiniteError, match=f"the table {table_id} is not named 'a'"):
+            await ask("a", table_id)
+    assert await catalog.alter_table(steps=[ADD], new_name="c", table_id=table_id) == AlterTableReply(table_id, 2)
+    assert await catalog.delete_table("c", table_id) == DeleteTableReply(table_id)
+    for ask in (catalog.is_alter_done, catalog.delete_table):
+        with pytest.raises(DefiniteError, match=f"there is no table {table_id}"):
+            await ask(table_id=table_id)
+    assert [info.name for info in await client.list_tables()] == ["a"]
+
+
 @pytest.mark.parametrize(
     ("steps", "new_name", "kind", "reason"),
     [
@@ -129,6 +150,34 @@ async def test_an_alteration_that_cannot_be_is_refused_with_its_reason(
     assert reason in refused.message
     schema = await client.catalog.table_schema("a")
     assert (schema.columns, schema.version, schema.state) == (COLUMNS, 0, "RUNNING")
+
+
+@pytest.mark.parametrize(
+    ("replicas", "kind", "reason"),
+    [
+        (Regional("z1", {"z1": 2}), "INVALID", "odd and positive, not 2"),
+        (Regional("z1", {"z1": 3}, {"z1": 0}), "INVALID", "has one replica at least"),
+        (
+            Regional("z2", {"z1": 2, "z2": 1}),
+            "INVALID",
+            "a majority of the 3 voters has to stand in the home zone 'z2'",
+        ),
+        (Regional("", {"z1": 5}), "INVALID", "has 3 voters, wherever they stand"),
+        (1, "INVALID", "has 3 voters"),
+        (Regional("z1", {"z1": 2, "z9": 1}), "UNKNOWN_ZONE", "no live tablet server is in 'z9'; there are z1"),
+        (Regional("z1", {"z1": 3}, {"z1": 1}), "TOO_FEW_NODES", "4 replicas are to stand in 'z1', and 3"),
+    ],
+)
+@played(play_masters)
+async def test_a_placement_that_cannot_be_is_refused_with_its_reason(
+    rig: MasterRig, client: ClusterClient, /, replicas: Replicas, kind: str, reason: str
+) -> None:
+    await made(rig, client)
+    session, leader = await rig.session(), await rig.leader()
+    refused = await rig.ask(leader, PlaceTable(RequestId(session, 1, 1), replicas, "a"))
+    assert isinstance(refused, ErrorReply) and (refused.kind, refused.definite) == (kind, True)
+    assert reason in refused.message
+    assert (await client.catalog.table_schema("a")).replicas == 3
 
 
 @played(play_masters)

@@ -191,7 +191,7 @@ class Stress:
         assert known.acknowledged <= schema.version <= known.acknowledged + self.unsure_alters
         assert (schema.state, schema.fully_applied) == ("RUNNING", None)
         table = await client.open_table(name)
-        rows = {row["k"]: row for row in await table.scan()}
+        rows = {row["k"]: row for row in (await table.scan()).value}
         for key, value in known.rows.items():
             if key not in known.unsure:
                 assert rows[key]["v"] == value

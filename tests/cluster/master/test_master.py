@@ -108,6 +108,26 @@ async def test_tables_and_locations_survive_a_master_failover(rig: MasterRig, cl
 
 
 @played(play_masters)
+async def test_a_new_leader_master_tells_at_once_who_leads_a_tablet(rig: MasterRig, client: ClusterClient, /) -> None:
+    """The leader last reported is replicated metadata, as the configuration is (Kudu, "Catalog manager")."""
+    await client.create_table("a", COLUMNS, 3, 3)
+    await rig.created(client, "a")
+    old = await rig.leader()
+    for server in rig.servers:
+        server.silent_to = tuple(master.node_id for master in MASTERS)
+    before = await client.table_locations("a")
+    rig.world.node(old).kill()
+    after = await client.table_locations("a")
+    hints = [tablet.leader_hint for tablet in after.tablets]
+    assert hints == [tablet.leader_hint for tablet in before.tablets] and None not in hints
+    new = await rig.leader(old)
+    follower = next(each.node_id for each in MASTERS if each.node_id not in (old, new))
+    old_enough = await rig.ask(follower, GetTableLocations("a", max_staleness_ms=5_000))
+    assert isinstance(old_enough, TableLocationsReply)
+    assert [tablet.leader_hint for tablet in old_enough.tablets] == hints
+
+
+@played(play_masters)
 async def test_a_restarted_catalog_has_its_tables(rig: MasterRig, client: ClusterClient, /) -> None:
     for number in range(12):
         await client.create_table(f"table{number}", COLUMNS, 1, 3)

@@ -18,11 +18,12 @@ from cluster.master.records import (
     altered_table,
     changed_table,
     changed_tablet,
+    deleted_tablet,
     new_table,
     new_tablet,
     settled_table,
 )
-from cluster.master.reports import Fate, LeaderHint, dropped, fate, next_hint, next_record, reported
+from cluster.master.reports import Fate, dropped, fate, next_record, reported
 from cluster.master.tservers import ServerEntry, ServerMap, replica_load, select_replicas
 from cluster.wire.messages import LEADERLESS, Column, Heartbeat, Partition, Replica, TabletReport, encode_reports
 from tests.cluster.master.catalog_records import TABLE, VOTERS, replica, tablet_record
@@ -213,12 +214,15 @@ def test_a_final_record_takes_no_report() -> None:
     assert next_record(replaced, "t1", report(leader="t1"), {}) is None
 
 
-def test_the_leader_hint_follows_the_highest_term() -> None:
-    hint = next_hint(None, report(leader="t1", term=3))
-    assert hint == LeaderHint(3, "t1")
-    assert next_hint(hint, report(leader="t2", term=2)) == hint
-    assert next_hint(hint, report(leader=None, term=3)) == hint
-    assert next_hint(hint, report(leader=None, term=4)) == LeaderHint(4, None)
+def test_the_leader_last_reported_is_the_one_of_the_highest_term() -> None:
+    record = changed_tablet(tablet_record(TabletState.RUNNING), confirmed=("t1",))
+    led = next_record(record, "t1", report(leader="t1", term=3), {})
+    assert led is not None and (led.leader, led.leader_term, led.revision) == ("t1", 3, record.revision + 1)
+    for late in (report(leader="t2", term=2), report(leader="t1", term=3), report(leader=None, term=4)):
+        assert next_record(led, "t1", late, {}) is None
+    later = next_record(led, "t1", report(leader="t2", term=5), {})
+    assert later is not None and (later.leader, later.leader_term) == ("t2", 5)
+    assert deleted_tablet(later).leader is None
 
 
 # ---- alterations ----

@@ -27,7 +27,7 @@ from cluster.master.records import (
     removed_table,
 )
 from cluster.master.replication import replication_calls
-from cluster.master.reports import LeaderHint, ReportedReplica
+from cluster.master.reports import ReportedReplica
 from cluster.master.tservers import ServerMap
 from cluster.raft.log import FOUNDING_INDEX
 from cluster.raft.types import ChangeKind, Configuration, Member
@@ -336,9 +336,8 @@ def repairing() -> tuple[LeaderTerm, Asked]:
         servers.observe(Heartbeat(name, 1, f"{name}:7050", "z1", 1, True, encode_reports(())), 0)
     group: Any = FollowedGroup()
     manager = CatalogManager(around.ports, Catalog(), group, servers, Knobs(replica_dead_ms=4_000))
-    record = changed_tablet(new_tablet("x", "a", Partition(0, 1)), state=TabletState.RUNNING)
+    record = changed_tablet(new_tablet("x", "a", Partition(0, 1)), state=TabletState.RUNNING, leader="t1")
     leadership = LeaderTerm(3, Caches((new_table("a", "orders", COLUMNS, 3),), (record,)))
-    leadership.hints["x"] = LeaderHint(1, "t1")
 
     def asked(config: TabletConfig, at_ns: int) -> list[tuple[ChangeKind, str]]:
         around.now_ns = at_ns

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from msgspec.structs import replace
 
@@ -244,14 +244,20 @@ class SimQuorumRig(QuorumRig):
         return [point for point in QUORUM_POINTS if not any(each.get(point) for each in acted)]
 
 
-def play_quorum(scenario: Callable[[SimQuorumRig], object], seed: int = 1, **options: object) -> None:
+def play_quorum(
+    scenario: Callable[[SimQuorumRig], object],
+    seed: int = 1,
+    breaches: Mapping[str, int] | None = None,
+    **options: object,
+) -> None:
+    """Play the scenario in a world of its own, in which these invariants break so often and no other."""
     with World(seed, version=WIRE_VERSION) as world:
         rig = SimQuorumRig(world, **options)  # type: ignore[arg-type]
 
         async def run() -> None:
             await rig.begin()
             await scenario(rig)  # type: ignore[misc]
-            assert rig.watch.record().broken == {}
+            assert rig.watch.record().broken == (breaches or {})
 
         world.run(run())
         broken = [error for node in rig.database.nodes for error in world.node(node.name).errors]

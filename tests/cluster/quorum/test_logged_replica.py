@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, cast
 
-import pytest
-
 from cluster.knobs import Knobs
 from cluster.observer import UNOBSERVED
 from cluster.quorum.calls import ReplicaCalls
@@ -47,7 +45,7 @@ from tests.cluster.quorum.quorum_rig import FROM_NS, PARTITION, everything, wrot
 from tests.support.played import played
 
 TABLET = "tablet"
-KNOBS = Knobs(deletion_grace_ms=1)
+KNOBS = Knobs(deletion_grace_ms=1, listed_ids=3)
 
 
 def named(time: int, node: str = "x") -> LoggedMutation:
@@ -228,9 +226,7 @@ async def test_nothing_is_forgotten_for_a_bound_before_it_is_durable_and_a_resta
     assert await played.ask(StoreLogged(TABLET, 0, named(9))) == BelowFence(2_000_000)
 
 
-def test_ids_are_listed_page_by_page_and_all_of_them_though_many_have_one_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cluster.quorum.fence.MOST_LISTED", 3)
-
+def test_ids_are_listed_page_by_page_and_all_of_them_though_many_have_one_time() -> None:
     async def scenario(played: Played) -> None:
         counts = {1: 2, 2: 5, 3: 1, 4: 3, 6: 1}
         ids = [MutationId(time, f"n{at}") for time, count in counts.items() for at in range(count)]

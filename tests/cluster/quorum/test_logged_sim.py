@@ -94,7 +94,7 @@ async def test_a_short_read_forwards_a_write_that_arrives_between_two_answers(ri
     assert await rig.held(b) == NEW, "who was asked as well has the write by now"
 
 
-@played(play_quorum, design="logged")
+@played(play_quorum, design="logged", breaches={"answers-are-durable": 1})  # by what is forged at the end
 async def test_ids_and_mutations_survive_restarts_and_what_is_known_is_not_stored_again(rig: SimQuorumRig, /) -> None:
     a, _, _ = rig.replicas
     partition = everything().partition

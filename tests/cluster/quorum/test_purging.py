@@ -58,7 +58,7 @@ class Purged(Observer):
     def __init__(self) -> None:
         self.taken_ns: list[int] = []
 
-    def deletion_purged(self, group: str, taken_ns: int, low_bound: int) -> None:
+    def deletion_purged(self, group: str, taken_ns: int) -> None:
         self.taken_ns.append(taken_ns)
 
 

@@ -33,7 +33,7 @@ from cluster.wire.rows import ChangeRow, GetRow, ScanRows, TypedRowsReply
 from harness.cell_address import CellAddress
 from harness.errors import DefiniteError
 from harness.ports.sim.world import World
-from tests.cluster.table_rig import TableRig, play
+from tests.cluster.table_rig import KNOBS, TableRig, play
 from tests.cluster.tserver.tserver_rig import NAMES, TserverRig, create_on
 
 KEY: Key = (1, 0, 0)
@@ -89,7 +89,7 @@ def simulate(scenario: Scenario, columns: tuple[Column, ...] = ()) -> None:
         raise AssertionError("nobody leads")
 
     with World(3) as world:
-        world.run(led(TserverRig(world, (), Knobs(session_silence_ms=10_000_000))))
+        world.run(led(TserverRig(world, (), Knobs(session_silence_ms=10_000_000, push_after_ms=0))))
         assert world.errors == []
 
 
@@ -120,7 +120,8 @@ def test_what_meets_an_intent_is_refused_for_certain_and_works_once_it_is_resolv
             WriteCells(servers.rid(4), "tab", 1, (Cell(3, 0, 8), Cell(0, 0, 8))),
         ):
             assert met(await servers.call(leader, request)), request
-        assert await servers.call(leader, ReadCell("tab", 1, 0, 0, first)) == ReadReply(5, first)
+        reply = await servers.call(leader, ReadCell("tab", 1, 0, 0, first))
+        assert isinstance(reply, ReadReply) and (reply.value, reply.timestamp) == (5, first)
         written(await servers.call(leader, WriteCell(servers.rid(5), "tab", 1, 3, 0, 8)))
         states.resolve(KEY, first + 2 if commits else None)
         written(await servers.call(leader, change))
@@ -159,6 +160,7 @@ def test_clients_try_again_until_the_intent_is_resolved_or_their_time_is_over(st
         await rig.begin()
         client = rig.database.admin_client(2.0)
         await client.write("registers", CellAddress(0), 1)
+        await asyncio.sleep(0.2)  # followers have carried it out, too
         (key,) = states.machines[0]._store._cells
         far = 1 + states.machines[0].last_write
         await states.lay(key, far, 5)
@@ -172,4 +174,4 @@ def test_clients_try_again_until_the_intent_is_resolved_or_their_time_is_over(st
         await pending
         assert (await client.read("registers", CellAddress(0))).reply.value == 2
 
-    play(scenario)
+    play(scenario, knobs=replace(KNOBS, push_after_ms=0))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cluster.groups.sessions import RegisterClient, SessionLimits
 from cluster.ranges.lease_record import AcquireLease, HandOverLease, Lease, RenewLease
-from cluster.ranges.promises import InFlight, Promises
+from cluster.ranges.promises import InFlight, Promises, SharedClosed
 from cluster.ranges.tablet import Put, TabletMachine, WriteBatch, decode_command
 from cluster.store.cells import Key, Value, point
 from cluster.store.hlc import Hlc, Timestamp
@@ -227,3 +227,27 @@ def test_with_the_flaw_closed_ignores_inflight_what_is_in_flight_holds_nothing_b
     promises = Promises(1, 0, 50, frozenset({"closed-ignores-inflight"}))
     promises.enter(700)
     assert promises.close(1_000) == 1_000
+
+
+def test_a_lease_closes_from_what_is_applied_or_was_promised_before_on() -> None:
+    assert Promises(2, 70, 50).closed == 70
+    assert Promises(2, 50, 70).closed == 70
+    assert Promises(2, 70, 50).enter(60).timestamp == 71
+
+
+def test_quiet_ranges_close_together_until_a_write_enters() -> None:
+    shared, left = SharedClosed(80), []
+    promises = Promises(1, 0, 50)
+    write = promises.enter(90)
+    assert not promises.share(shared, lambda: left.append(promises.closed)), "it might still write there"
+    promises.leave(write)
+    assert promises.share(shared, lambda: left.append(promises.closed))
+    shared.closed = 100
+    assert promises.closed == 100 and left == []
+    assert promises.enter(90).timestamp == 101
+    shared.closed = 120
+    assert promises.closed == 100 and left == [100], "with what was closed when it left"
+    ahead = Promises(1, 0, 130)
+    assert ahead.share(shared, lambda: None) and ahead.closed == 130, "C never falls"
+    ahead.leave_shared()
+    assert ahead.closed == 130

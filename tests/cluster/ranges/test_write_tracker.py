@@ -1,69 +1,30 @@
 from __future__ import annotations
 
-from heapq import heappop, heappush
-
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.ranges.promises import Bucket, BucketTracker
-
-
-class Tracked:
-    """One entry of the heap."""
-
-    __slots__ = ("gone", "timestamp")
-
-    def __init__(self, timestamp: int) -> None:
-        self.timestamp = timestamp
-        self.gone = False
-
-    def __lt__(self, other: Tracked) -> bool:
-        return self.timestamp < other.timestamp
-
-
-class ExactTracker:
-    """The minimum itself: a heap whose entries are removed when they come up."""
-
-    def __init__(self) -> None:
-        self._heap: list[Tracked] = []
-
-    def enter(self, timestamp: int) -> Tracked:
-        """Track an evaluation; what is returned is its ticket for `leave`."""
-        tracked = Tracked(timestamp)
-        heappush(self._heap, tracked)
-        return tracked
-
-    def leave(self, tracked: Tracked) -> None:
-        """An evaluation's log position is fixed, or it will never have one."""
-        tracked.gone = True
-        while self._heap and self._heap[0].gone:
-            heappop(self._heap)
-
-    @property
-    def bound(self) -> int | None:
-        """The lowest timestamp tracked; None if nothing is."""
-        return self._heap[0].timestamp if self._heap else None
+from cluster.ranges.promises import Bucket, BucketTracker, HeapTracker
 
 
 @given(data=st.data())
 def test_the_buckets_bound_is_never_above_the_exact_one_and_falls_only_for_what_enters_below(
     data: st.DataObject,
 ) -> None:
-    buckets, exact = BucketTracker(), ExactTracker()
-    tickets: list[tuple[Bucket, Tracked]] = []
+    buckets, exact = BucketTracker(), HeapTracker()
+    tickets: list[tuple[Bucket, int, int]] = []
     for _ in range(data.draw(st.integers(1, 60))):
         before = buckets.bound
         if tickets and data.draw(st.booleans()):
-            bucket, tracked = tickets.pop(data.draw(st.integers(0, len(tickets) - 1)))
+            bucket, ticket, _ = tickets.pop(data.draw(st.integers(0, len(tickets) - 1)))
             buckets.leave(bucket)
-            exact.leave(tracked)
+            exact.leave(ticket)
             assert before is not None and (buckets.bound is None or buckets.bound >= before)
         else:
             timestamp = data.draw(st.integers(1, 30))
-            tickets.append((buckets.enter(timestamp), exact.enter(timestamp)))
+            tickets.append((buckets.enter(timestamp), exact.enter(timestamp), timestamp))
             assert buckets.bound is not None
             assert buckets.bound == (timestamp if before is None else min(before, timestamp))
-        live = [tracked.timestamp for _, tracked in tickets]
+        live = [timestamp for _, _, timestamp in tickets]
         assert exact.bound == min(live, default=None)
         assert (buckets.bound is None) == (not live)
         assert buckets.bound is None or buckets.bound <= min(live)

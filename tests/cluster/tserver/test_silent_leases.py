@@ -93,6 +93,35 @@ async def test_a_silent_tablet_serves_strong_reads_without_an_entry_or_a_message
     assert await last_indexes(servers) == before and len(before) == 1
 
 
+@pytest.mark.parametrize("ill", ["down", "cut off", "never silent"])
+def test_a_tablet_that_cannot_fall_silent_keeps_its_lease(ill: str) -> None:
+    """Not all members promise it anything. The holder serves though it reaches nobody just now, who could renew it."""
+    knobs = Knobs(session_silence_ms=10_000_000, quiesce_after_ms=0 if ill == "never silent" else 1_000)
+
+    async def scenario(servers: TserverRig) -> None:
+        holder = await silent(servers)
+        other = next(name for name in NAMES if name != holder)
+        if ill == "down":
+            servers.world.node(other).kill()
+        elif ill == "cut off":
+            servers.cut_off(other)
+        await servers.clock.sleep(10)
+        for _ in range(3):
+            await servers.clock.sleep(3.1)
+            servers.cut_off(holder)
+            reply = await servers.call(holder, ReadCell("tab", 1, 0, 0), 0.3)
+            assert isinstance(reply, ReadReply) and reply.value == 1
+            servers.world.network.heal()
+            if ill == "cut off":
+                servers.cut_off(other)
+        entries = (await states(servers))[holder].last_index
+        await servers.clock.sleep(10)
+        more = (await states(servers))[holder].last_index - entries
+        assert more <= 10e9 / (knobs.lease_record_ns / 2), "one entry for each half of a record"
+
+    simulate(6, scenario, knobs=knobs)
+
+
 async def first_write_after(servers: TserverRig, holder: str, sequence: int = 2) -> Done:
     others = tuple(name for name in NAMES if name != holder)
     deadline_ns = servers.clock.monotonic_ns() + 30 * SECOND

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
 from cluster.config import NodeConfig
 from cluster.knobs import Knobs
 from cluster.node import run_node
+from cluster.quorum.messages import ReadPartition, decode_quorum_reply, encode_quorum_request
+from cluster.quorum.slices import Slice
 from cluster.store.clock_guard import ClockLimits
 from cluster.store.node_clock import NodeClock
 from cluster.wire.clocked import ClockedNetwork
 from cluster.wire.identity import ForeignDisk
+from cluster.wire.known_masters import KnownMasters, telling
 from cluster.wire.messages import (
     CompareAndSet,
     DeleteTablet,
@@ -20,6 +24,7 @@ from cluster.wire.messages import (
     DoneReply,
     ErrorReply,
     GetStatus,
+    GetTableLocations,
     Heartbeat,
     HeartbeatReply,
     ListTables,
@@ -235,10 +240,11 @@ class FakeMaster:
 async def test_every_master_hears_of_every_change_once_and_a_new_leader_of_everything(servers: TserverRig, /) -> None:
     masters = {name: FakeMaster() for name in ("m1", "m2")}
     servers.masters = tuple(Replica(name, f"{name}:7051") for name in masters)
+    known = [KnownMasters(0, ())]
     for name, master in masters.items():
         ports = servers.world.harness_ports(name)
         network = ClockedNetwork(ports.network, NodeClock(ports.clock, ClockLimits.of(Knobs()), name))
-        await network.listen(f"{name}:7051", master.on_call, lambda peer, payload: None)
+        await network.listen(f"{name}:7051", telling(master.on_call, lambda: known[-1]), lambda peer, payload: None)
     masters["m1"].leader_term = 1
     await servers.created()
     leader = await servers.leader()
@@ -257,6 +263,71 @@ async def test_every_master_hears_of_every_change_once_and_a_new_leader_of_every
     for name in NAMES:
         late = [beat for beat in masters["m2"].beats[seen:] if beat.node_id == name]
         assert [beat.full for beat in late if decode_reports(beat.reports)] == [True]
+    # In the place of one whose disk was lost another stands, which has heard of the servers since.
+    seen = len(masters["m2"].beats)
+    known.append(KnownMasters(5, (servers.masters[0], Replica("m2.new", "m2:7051"))))
+    await servers.clock.sleep(1.5)
+    for name in NAMES:
+        beats = masters["m2"].of(name)
+        assert any(beat.full for beat in masters["m2"].beats[seen:] if beat.node_id == name)
+        assert [beat.sequence for beat in beats] == list(range(1, len(beats) + 1))
+
+
+class Replaced:
+    """The master m1, which m2 takes the place of once `moved`; what each was asked, and by whom its heartbeats are."""
+
+    def __init__(self, servers: TserverRig) -> None:
+        self.servers, self.moved = servers, False
+        self.asked: dict[str, list[type]] = {"m1": [], "m2": []}
+        self.heard: dict[str, dict[str, None]] = {"m1": {}, "m2": {}}
+        servers.masters = (Replica("m1", "m1:7051"),)
+
+    async def serve(self) -> None:
+        for name in self.asked:
+            ports = self.servers.world.harness_ports(name)
+            network = ClockedNetwork(ports.network, NodeClock(ports.clock, ClockLimits.of(Knobs()), name))
+            on_call = telling(partial(self._answer, name), self._known)
+            await network.listen(f"{name}:7051", on_call, lambda peer, payload: None)
+
+    def _known(self) -> KnownMasters:
+        return KnownMasters(5, (Replica("m2", "m2:7051"),)) if self.moved else KnownMasters(0, ())
+
+    async def _answer(self, name: str, peer: Peer, payload: bytes) -> bytes:
+        request = decode_request(payload)
+        self.asked[name].append(type(request))
+        if not isinstance(request, Heartbeat):
+            return encode(ErrorReply("NOT_FOUND", "no such table", definite=True))
+        self.heard[name][request.node_id] = None
+        return encode(HeartbeatReply(name, None, False))
+
+
+@played(simulate, seed=11)
+async def test_a_server_goes_to_the_masters_that_it_learnt_for_its_coordinators_too(servers: TserverRig, /) -> None:
+    """The masters of its configuration are gone, and nothing failed while they were replaced (G1)."""
+    masters = Replaced(servers)
+    await masters.serve()
+    masters.moved = True
+    servers.start("t1")
+    await servers.clock.sleep(2.0)
+    read = encode_quorum_request(ReadPartition("paper", Slice(b"", (), None), "ONE", 2.0))
+    reply = decode_quorum_reply(await servers.ports.network.call("t1:7050", read, 2.0))
+    assert isinstance(reply, ErrorReply) and reply.kind == "NOT_LOCATED"
+    assert masters.asked["m1"] == [Heartbeat] and {*masters.asked["m2"]} == {Heartbeat, GetTableLocations}
+
+
+@played(simulate, seed=11)
+async def test_a_server_that_was_down_while_all_masters_were_replaced_asks_its_peers(servers: TserverRig, /) -> None:
+    masters = Replaced(servers)
+    await masters.serve()
+    await servers.created()
+    servers.world.node("t1").kill()
+    masters.moved = True
+    await servers.clock.sleep(2.0)
+    for name in NAMES:
+        servers.world.network.cut(name, "m1")
+    servers.start("t1")
+    await servers.clock.sleep(5.0)
+    assert {*masters.heard["m2"]} == {*NAMES}
 
 
 @played(simulate, seed=12)

@@ -9,15 +9,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from harness.env import daemon
-from harness.env.daemon import Daemon
-from harness.env.probe_agent import process_state
+from harness.env.probe_agent import daemon_state
 from harness.errors import HarnessError
-from harness.ports.machines import ProcessState
+from harness.ports.machines import Daemon, ProcessState
 
 
 def sh(command: str) -> str:
@@ -26,14 +26,18 @@ def sh(command: str) -> str:
 
 
 def state(program: Daemon) -> ProcessState:
-    question = dict(daemon.state_question(program))
-    return daemon.parse_state(process_state(question["process"], question["marker"]))
+    return daemon.parse_state(answer_about(program))
 
 
-def a_daemon(directory: Path, code: str, marker: str) -> Daemon:
+def answer_about(program: Daemon) -> object:
+    question = daemon.question_about(program)
+    return daemon_state(question["process"], question["owner"])
+
+
+def a_daemon(directory: Path, code: str, *arguments: str) -> Daemon:
     return Daemon(
-        argv=(sys.executable, "-c", code, marker),
-        marker=marker,
+        "program",
+        (sys.executable, "-c", code, *arguments),
         pid_file=str(directory / "run" / "program.pid"),
         log_file=str(directory / "log" / "program.log"),
         environment={"GREETING": "two words"},
@@ -68,7 +72,7 @@ def test_starting_what_runs_changes_nothing(sleeper: Daemon) -> None:
 
 
 def test_commands_that_come_at_once_take_turns(sleeper: Daemon) -> None:
-    marker = sleeper.marker.encode()
+    marker = sleeper.argv[-1].encode()
     commands = [daemon.start_command(sleeper), daemon.kill_command(sleeper), daemon.start_command(sleeper)] * 3
     at_once = [subprocess.Popen(["sh", "-c", command], stdout=subprocess.DEVNULL) for command in commands]
     assert all(process.wait() == 0 for process in at_once)
@@ -108,10 +112,10 @@ def test_its_output_is_in_its_log_over_several_starts(sleeper: Daemon) -> None:
 
 
 def test_a_program_that_takes_the_process_id_over_is_left_alone(tmp_path: Path, sleeper: Daemon) -> None:
-    other = subprocess.Popen(["sleep", "60"])
+    other = subprocess.Popen(["sleep", "60"], start_new_session=True)
     try:
         Path(sleeper.pid_file).parent.mkdir()
-        Path(sleeper.pid_file).write_text(f"{other.pid}\n")
+        Path(sleeper.pid_file).write_text(f"{other.pid} 1\n")
         assert state(sleeper) is ProcessState.DEAD
         sh(daemon.kill_command(sleeper))
         assert other.poll() is None
@@ -120,30 +124,74 @@ def test_a_program_that_takes_the_process_id_over_is_left_alone(tmp_path: Path, 
         other.wait()
 
 
-def test_a_shell_that_is_about_to_become_the_program_is_not_it(sleeper: Daemon) -> None:
-    about_to = subprocess.Popen(["sh", "-c", f"sleep 60; exec python -c pass {sleeper.marker}"], start_new_session=True)
-    try:
-        Path(sleeper.pid_file).parent.mkdir()
-        Path(sleeper.pid_file).write_text(f"{about_to.pid}\n")
-        assert state(sleeper) is ProcessState.DEAD
-    finally:
-        os.killpg(about_to.pid, signal.SIGKILL)
-        about_to.wait()
+def test_incarnations_grow_and_the_dead_have_none(sleeper: Daemon) -> None:
+    seen: list[int | None] = []
+    for _ in range(2):
+        sh(daemon.start_command(sleeper))
+        seen.append(daemon.parse_incarnation(answer_about(sleeper)))
+        sh(daemon.kill_command(sleeper))
+        assert daemon.parse_incarnation(answer_about(sleeper)) is None
+    first, second = seen
+    assert first is not None and second is not None and first < second
 
 
-def test_a_killed_program_that_nobody_reaped_is_dead(sleeper: Daemon) -> None:
-    child = subprocess.Popen(list(sleeper.argv), env={**os.environ, **sleeper.environment}, stdout=subprocess.DEVNULL)
-    Path(sleeper.pid_file).parent.mkdir()
-    Path(sleeper.pid_file).write_text(f"{child.pid}\n")
-    while sleeper.marker.encode() not in _read(Path(f"/proc/{child.pid}/cmdline")):
+FAMILY = """
+import os, sys, time
+def child():
+    if os.fork() == 0:
+        {escape}
+        print(os.getpid(), flush=True)
+        while True: time.sleep(0.05)
+child()
+while True: time.sleep(0.05)
+"""
+ESCAPES = {
+    "a session of its own": "os.setsid()",
+    "a double fork": "os.setsid()\n        if os.fork() != 0: os._exit(0)",
+    "a title of its own": "import ctypes; ctypes.CDLL(None).prctl(15, b'else')",
+}
+
+
+@pytest.fixture(params=ESCAPES)
+def family(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Daemon]:
+    program = a_daemon(tmp_path, FAMILY.format(escape=ESCAPES[request.param]))
+    sh(daemon.start_command(program))
+    yield program
+    sh(daemon.kill_command(program))
+
+
+def child_of(program: Daemon) -> Path:
+    while not (told := Path(program.log_file).read_text()).endswith("\n"):
         time.sleep(0.01)
-    assert state(sleeper) is ProcessState.RUNNING
-    child.send_signal(signal.SIGKILL)
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert state(sleeper) is ProcessState.DEAD
-    child.wait()
+    return Path(f"/proc/{int(told)}/stat")
+
+
+def test_signals_and_states_are_of_all_children(family: Daemon) -> None:
+    child = child_of(family)
+    sh(daemon.pause_command(family))
+    assert state(family) is ProcessState.PAUSED
+    assert child.read_text().rpartition(") ")[2][0] == "T"
+    os.kill(int(child.parent.name), signal.SIGCONT)
+    assert state(family) is ProcessState.RUNNING, "one that goes on is not paused"
+    sh(daemon.resume_command(family))
+    assert child.read_text().rpartition(") ")[2][0] in "RS"
+    main = int(sh(daemon.start_command(family)))
+    os.kill(main, signal.SIGKILL)
+    assert state(family) is ProcessState.RUNNING, "its child still works"
+    sh(daemon.kill_command(family))
+    assert state(family) is ProcessState.DEAD
+    assert not child.exists() or child.read_text().rpartition(") ")[2][0] in "XZ"
+
+
+def test_a_program_that_can_not_be_started_says_why(tmp_path: Path) -> None:
+    program = a_daemon(tmp_path, "raise SystemExit('no such port')")
+    program = replace(program, argv=("/no/such/program",))
+    with pytest.raises(subprocess.CalledProcessError) as raised:
+        sh(daemon.start_command(program))
+    assert "/no/such/program" in raised.value.stderr
 
 
 def test_an_answer_that_is_no_state_is_our_failure() -> None:
-    with pytest.raises(HarnessError, match="answered 'null'"):
-        daemon.parse_state("null")
+    for answer in (None, "null", {"state": "odd"}):
+        with pytest.raises(HarnessError, match=r"a probe of a process answered"):
+            daemon.parse_state(answer)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from harness.env.docker.engine import Owner, connect_engine, engine_failures, is_gone, parse_owner, this_process
 from harness.env.docker.images import BASE_VARIABLE, ImageSpec, image_spec
+from harness.env.docker.layers import ensure_packages, layer_tag, parse_closure
 from harness.env.docker.machines import require_memory
 from harness.env.ssh import SshFleet, SshTarget, make_key
 from harness.errors import HarnessError, UserError
@@ -64,6 +65,28 @@ def test_an_image_is_named_by_everything_that_goes_into_it(monkeypatch: pytest.M
     monkeypatch.setenv(BASE_VARIABLE, "debian:trixie")
     assert image_spec().base == "debian:trixie"
     assert image_spec().tag != plain.tag
+
+
+SIMULATED = """
+Inst libpq5 [15.1-1] (15.20-0+deb12u1 Debian:12.15/oldstable [amd64])
+Inst postgresql-15:amd64 (15.20-0+deb12u1 Debian:12.15/oldstable [amd64]) []
+Conf libpq5 (15.20-0+deb12u1 Debian:12.15/oldstable [amd64])
+"""
+
+
+def test_a_layer_is_named_by_its_base_its_packages_and_all_that_comes_with_them() -> None:
+    closure = parse_closure(SIMULATED)
+    assert closure == (("libpq5", "15.20-0+deb12u1"), ("postgresql-15", "15.20-0+deb12u1"))
+    tags = {layer_tag("base", ("a", "b"), closure), layer_tag("other", ("a", "b"), closure)}
+    tags |= {layer_tag("base", ("a",), closure), layer_tag("base", ("a", "b"), closure[1:])}
+    assert len(tags) == 4
+    assert layer_tag("base", ("b", "a"), closure[::-1]) in tags
+
+
+@pytest.mark.parametrize("name", ["", "A", "a b", "-o", "a;b", "../a"])
+def test_what_is_no_name_of_a_package_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match="no name of a Debian package"):
+        ensure_packages(None, "base", (name,), print)
 
 
 def test_no_engine_is_one_sentence_to_the_user(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.env.docker.environment import NodeAbilities, parse_abilities
+from harness.env.abilities import NodeAbilities, parse_abilities
 from harness.env.doctor import ABILITIES, DoctorFinding, EngineFacts, MachineFacts, findings, java_major
 
 ALL_WORK = NodeAbilities("iptables-nft", frozenset(ABILITIES), {})

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.env import firewall
+from harness.env.marks import IN_CONTAINERS
 from harness.ports.machines import CLIENTS
 
 NAMES = ("t1", "t2", "t3", "t4")
@@ -26,18 +27,18 @@ def test_answers_to_clients_are_dropped_where_they_leave() -> None:
     addresses = {**ADDRESSES, CLIENTS: "10.0.0.254"}
     grouped = firewall.dropped_at({("t1", CLIENTS), (CLIENTS, "t2")}, addresses)
     assert grouped == {"t1": firewall.Dropped([], ["10.0.0.254"]), "t2": firewall.Dropped(["10.0.0.254"], [])}
-    assert f"-A {firewall.OUT_CHAIN} -d 10.0.0.254/32 -j DROP" in firewall.cut_command(grouped["t1"])
+    assert f"-A {IN_CONTAINERS.cut_out} -d 10.0.0.254/32 -j DROP" in firewall.cut_command(grouped["t1"])
 
 
 def test_a_cut_replaces_our_chains_in_one_transaction() -> None:
     command = firewall.cut_command(firewall.Dropped(["10.0.0.1", "10.0.0.2"]))
-    rules = f":{firewall.CHAIN} - [0:0]\\n:{firewall.OUT_CHAIN} - [0:0]\\n"
-    rules += f"-A {firewall.CHAIN} -s 10.0.0.1/32 -j DROP\\n-A {firewall.CHAIN} -s 10.0.0.2/32 -j DROP\\n"
+    rules = f":{IN_CONTAINERS.cut} - [0:0]\\n:{IN_CONTAINERS.cut_out} - [0:0]\\n"
+    rules += f"-A {IN_CONTAINERS.cut} -s 10.0.0.1/32 -j DROP\\n-A {IN_CONTAINERS.cut} -s 10.0.0.2/32 -j DROP\\n"
     assert f"*filter\\n{rules}COMMIT" in command
     assert "--noflush" in command
 
 
 def test_healing_flushes_our_chains_only() -> None:
     flushes = [line for line in firewall.heal_command().splitlines() if "-F" in line]
-    chains = (firewall.CHAIN, firewall.OUT_CHAIN)
+    chains = (IN_CONTAINERS.cut, IN_CONTAINERS.cut_out)
     assert flushes == [f"$tool -w {firewall.LOCK_WAIT_S} -F {chain}" for chain in chains]

@@ -6,7 +6,7 @@ import pytest
 from checkers.exporters.edn import write_edn
 from checkers.importers.detect import open_source
 from harness.errors import UserError
-from harness.history.columns import LATER_COLUMNS
+from harness.history.columns import LATER_COLUMNS, TIMED_COLUMNS
 from harness.history.journal import JournalWriter, read_journal
 from harness.history.ops import Mop, Op, delete, page
 from harness.history.table import to_table, write_parquet
@@ -70,3 +70,15 @@ def test_a_file_from_before_these_columns_is_read_as_having_none(tmp_path):
     (batch,) = source.batches(["invoke_index", *sorted(LATER_COLUMNS)])
     assert all(batch.column(name).null_count == 3 for name in LATER_COLUMNS)
     assert source.operations([0], ("write_ts",))[0]["f"] == "txn"
+
+
+def test_times_and_routes_of_reads_go_through_every_form(tmp_path):
+    said = {"region": "z2", "route": "follower by log", "min_ts": 5, "closed_ts": 9, "unblocked_ts": 8, "blocked_ns": 0}
+    read = Op("invoke", 0, "read", (Mop("r", 7),), index=0, time=0)
+    done = read.complete("ok", mops=(Mop("r", 7, 1),), served_ts=8, latest_ts=20, **said, index=1, time=1)
+    path = tmp_path / "history.parquet"
+    write_parquet([read, done], path)
+    write_edn(open_source(path), tmp_path / "history.edn")
+    for source in (open_source(path), open_source(tmp_path / "history.edn")):
+        (batch,) = source.batches(["invoke_index", *TIMED_COLUMNS])
+        assert batch.to_pylist() == [{"invoke_index": 0, "latest_ts": 20, **said}]

@@ -46,6 +46,7 @@ class DirectedClient(MemoryClient):
 
 
 class DirectedDatabase(MemoryDatabase):
+    capabilities = MemoryDatabase.capabilities | {"directed-reads"}
     deaf: frozenset[str] = frozenset()
     idle: frozenset[str] = frozenset()
     serving_nodes = ("n1", "n2", "n3")
@@ -149,3 +150,19 @@ def test_the_table_and_the_journal_count_the_same_nodes(setup: Setup) -> None:
     assert from_events.nodes == from_table.nodes
     assert from_events.nodes["each-node"]["n3"] == (KEYS, 0)
     assert from_events.keys == from_table.keys
+
+
+def test_a_read_that_another_node_answers_is_our_failure_and_counts_for_none(setup: Setup) -> None:
+    class StrayingClient(DirectedClient):
+        async def invoke(self, op: Op) -> Op:
+            done = await super().invoke(op)
+            return done if op.node is None else msgspec.structs.replace(done, node="n3")
+
+    class Straying(DirectedDatabase):
+        async def open_client(self, process: int, timeout_s: float) -> Any:
+            return StrayingClient(self, self.nodes[process % len(self.nodes)].name)
+
+    database = Straying(setup.environment.clock)
+    outcome = setup.run(database=database, nemesis=KillNemesis(database))
+    assert (outcome.verdict.overall, outcome.verdict.why) == ("unknown", "harness")
+    assert any("a read sent to n1 was answered by n3" in failure.error for failure in outcome.failures)

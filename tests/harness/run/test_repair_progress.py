@@ -48,7 +48,7 @@ def test_what_stands_still_or_goes_to_and_fro_is_given_up_and_what_comes_nearer_
 
 
 def group(role: str, last_index: int, term: int = 1) -> GroupStatus:
-    return GroupStatus("g", role, term, None, 1, 1, last_index, 1, False, ("t1", "t2", "t3"))
+    return GroupStatus("g", role, term, ("t1", "t2", "t3"), None, 1, 1, last_index, 1, False)
 
 
 def test_followers_lack_what_the_latest_leader_has() -> None:

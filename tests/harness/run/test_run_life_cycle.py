@@ -118,7 +118,8 @@ def test_a_bug_in_the_client_is_ours_and_the_run_goes_on(tmp_path: Path) -> None
     assert outcome.verdict.overall == "unknown"
     assert outcome.verdict.safety.answer is True, "what was found is judged"
     assert outcome.verdict.harness.reasons == ("the harness failed (client): ZeroDivisionError: in the client",)
-    assert "Traceback" in outcome.rundir.harness_log.read_text()
+    log = outcome.rundir.harness_log.read_text()
+    assert "Traceback" in log and re.match(r"---- [\w ]+ at 20\d\d-\S+\+00:00\n", log), log
     types = {event.type for event in read_journal(outcome.rundir.journal) if event.mops and event.mops[0].value == 50}
     assert types == {"invoke", "info"}
 
@@ -138,7 +139,7 @@ class Failing:
         raise self._error
 
 
-@pytest.mark.parametrize("method", ["install", "start", "await_ready", "setup_workload"])
+@pytest.mark.parametrize("method", ["install", "first_start", "await_ready", "setup_workload"])
 def test_a_failure_in_set_up_is_ours_and_is_saved(setup: Setup, method: str) -> None:
     outcome = setup.run(database=Failing(setup.database, method, HarnessError("no container")))
     assert (outcome.verdict.overall, outcome.verdict.why, outcome.verdict.exit_code) == ("unknown", "harness", 2)
@@ -168,7 +169,9 @@ def test_a_crash_after_the_run_costs_no_verdict(setup: Setup, method: str, stage
     outcome = setup.run(database=Failing(setup.database, method, RuntimeError("gone")))
     assert outcome.verdict.overall == "valid"
     assert [failure.stage for failure in outcome.failures] == [stage]
-    assert saved(outcome.rundir)["aftermath"] == [{"stage": stage, "error": "RuntimeError: gone", "times": 1}]
+    (aftermath,) = saved(outcome.rundir)["aftermath"]
+    assert aftermath.pop("where").startswith("harness.run.life_cycle.RunStages.")
+    assert aftermath == {"stage": stage, "error": "RuntimeError: gone", "times": 1}
 
 
 def test_a_judge_that_crashes_gives_unknown(setup: Setup) -> None:
@@ -186,6 +189,8 @@ def test_a_stage_that_was_cancelled_by_nobody_is_our_failure(setup: Setup, stage
     """It was passed over like one that the user stopped, and the run was valid without it."""
 
     class Cancelled(MemoryDatabase):
+        capabilities = MemoryDatabase.capabilities | {"examine", "invariants"}
+
         async def examine(self, timeout_s: float) -> Examination:
             if stage == "examine":
                 raise asyncio.CancelledError
@@ -318,6 +323,8 @@ class Late(MemoryDatabase):
 
 
 class Nearer(Late):
+    capabilities = MemoryDatabase.capabilities | {"catches-up"}
+
     async def await_recovered(self, patience_s: float) -> None:
         await self.await_ready(patience_s)
 

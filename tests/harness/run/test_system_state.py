@@ -111,6 +111,8 @@ def test_what_is_wrong_in_the_end_is_not_the_database_s_where_a_machine_was_take
             return self.gone
 
     class Examined(MemoryDatabase):
+        capabilities = MemoryDatabase.capabilities | {"examine", "invariants"}
+
         async def invariants(self) -> InvariantsRecord:
             return InvariantsRecord({"something": 1}, {}, ())
 

@@ -16,6 +16,8 @@ BROKEN = InvariantsRecord({"one-leader-per-term": 9}, {"one-leader-per-term": 3}
 
 
 class WatchedMemory(MemoryDatabase):
+    capabilities = MemoryDatabase.capabilities | {"invariants"}
+
     """A database in memory that tells what it is given."""
 
     record = CLEAN

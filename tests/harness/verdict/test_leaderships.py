@@ -7,7 +7,7 @@ from harness.verdict.leaderships import Leadership, Leaderships, since
 
 
 def status(node: str, term: int, role: str = "leader") -> NodeStatus:
-    return NodeStatus(node, "tserver", 1, (GroupStatus("g", role, term, None, 0, 0, 0, 0, False, ()),))
+    return NodeStatus(node, "tserver", 1, (GroupStatus("g", role, term, (), None, 0, 0, 0, 0, False),))
 
 
 def test_each_term_of_each_node_is_one_leadership() -> None:
@@ -24,7 +24,7 @@ def test_members_are_all_that_the_leader_named() -> None:
     found = Leaderships()
     for at_ns, voters in ((10, ("t1", "t2", "t3")), (20, ("t1", "t2"))):
         found.take(
-            NodeStatus("t1", "tserver", 1, (GroupStatus("g", "leader", 1, None, 0, 0, 0, 0, True, voters),)), at_ns
+            NodeStatus("t1", "tserver", 1, (GroupStatus("g", "leader", 1, voters, None, 0, 0, 0, 0, True),)), at_ns
         )
     found.leads("g", 1, "t1", 30)
     assert found.all() == (Leadership("g", 1, "t1", 10, 30, ("t1", "t2", "t3")),)

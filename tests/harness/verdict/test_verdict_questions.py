@@ -152,7 +152,9 @@ def test_as_fast_as_possible_has_no_rate_floor() -> None:
 def test_the_saved_form_is_plain_data() -> None:
     saved = saved_form(conclude(facts(failures=(OUR_BUG,)), VALID))
     assert saved["valid"] == "unknown"
-    assert saved["harness"]["details"]["failures"] == [{"stage": "client", "error": "KeyError: x", "times": 3}]
+    assert saved["harness"]["details"]["failures"] == [
+        {"stage": "client", "error": "KeyError: x", "times": 3, "where": ""}
+    ]
     assert msgspec.json.decode(msgspec.json.encode(saved))["reasons"] == list(saved["reasons"])
 
 

@@ -57,7 +57,7 @@ class Stores:
         if isinstance(request, HashLeaves):
             return await hash_leaves(machine.store, request, self.clock)
         if isinstance(request, StreamSpan):
-            return await stream_span(machine.store, request, cast(ReplicaCalls, self), self.ports)
+            return await stream_span(machine.store, request, cast(ReplicaCalls, self), self.ports, 1 << 20)
         assert isinstance(request, TakePartitions)
         for each in request.mutations:
             await machine.do(machine.store.apply(decode_mutation(each)))

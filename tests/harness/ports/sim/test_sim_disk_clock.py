@@ -366,3 +366,18 @@ async def test_a_clock_outlives_its_node_and_does_not_stand_still(world: World) 
     assert wall_ns == world.harness_ports("h").clock.wall_ns() + 7 * SECOND
     with pytest.raises(ValueError):
         node.clock.set_monotonic_drift(-1.0)
+
+
+async def test_a_read_takes_time_and_ends_with_the_file_that_it_began_with(world: World) -> None:
+    node, started = idle(world)
+    await asyncio.sleep(0)
+    disk = started[0].disk
+    await disk.append("f", b"one")
+    before_ns, reading = world.loop.now_ns, asyncio.create_task(disk.read_at("f", 1, 9))
+    await asyncio.sleep(0)
+    assert not reading.done(), "not in this turn"
+    await disk.append("f", b"+two")
+    await disk.write_atomic("g", b"other")
+    await disk.rename("g", "f")
+    assert await reading == b"ne+two" and await disk.read("f") == b"other"
+    assert world.loop.now_ns >= before_ns + node.disk.options.read_ns[0]

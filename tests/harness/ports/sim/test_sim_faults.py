@@ -457,3 +457,30 @@ def test_a_paused_process_gives_up_its_late_calls_when_it_goes_on(world: World) 
 
     world.run(scenario())
     assert given_up == [500]
+
+
+# ---- messages held back ----
+
+
+async def test_a_message_that_is_held_back_comes_late_and_to_whoever_listens_by_then(world: World) -> None:
+    log, later = Log(), Log()
+    node, client = started(world, log), world.harness_ports("c").network
+    await asyncio.sleep(0)
+    holds = [
+        world.network.hold("c", "a", wanted) for wanted in (lambda told: told == b"2", lambda told: b"ask" in told)
+    ]
+    for message in (b"1", b"2", b"3", b"2"):
+        client.notify("a:1", message)
+    with pytest.raises(CallLost):
+        await client.call("a:1", b"ask", 0.5)
+    assert log.lines == ["told 1", "told 3", "told 2"] and [hold.size for hold in holds] == [1, 3]
+    node.kill()
+    node.start(later.program)
+    await asyncio.sleep(0.1)
+    for hold in [*holds, *holds]:
+        world.network.release(hold)
+    await asyncio.sleep(0.1)
+    assert later.lines == ["told 2", "call ask", "answer ask"] and not any(hold.size for hold in holds)
+    client.notify("a:1", b"2")
+    await asyncio.sleep(0.1)
+    assert later.lines[3:] == ["told 2"], "nothing is held any more"

@@ -9,7 +9,7 @@ import pytest
 
 from harness.ports.api import CallLost, Channel, Peer, Ports
 from harness.ports.sim import LinkOptions, World
-from harness.ports.sim.trace import KIND_BITS, LOST
+from harness.ports.sim.draws import RecordedDraws
 
 MS = 1_000_000
 
@@ -91,12 +91,14 @@ def test_an_untroubled_link_keeps_order_and_everything(world: World) -> None:
     assert send_all(world, LinkOptions(delay_ns=(0, 50 * MS))) == list(range(400))
 
 
-def test_loss_is_partial_and_recorded(world: World) -> None:
-    arrived = send_all(world, LinkOptions(loss=0.5))
+def test_loss_is_partial_and_recorded() -> None:
+    draws = RecordedDraws()
+    with World(1, draws=draws) as world:
+        arrived = send_all(world, LinkOptions(loss=0.5))
     assert 100 < len(arrived) < 300
     assert arrived == sorted(arrived)
-    losses = [entry >> KIND_BITS for entry in world.decisions if entry % (1 << KIND_BITS) == LOST]
-    assert losses.count(1) == 400 - len(arrived)
+    losses = draws.streams["link/c>a/log/lost"]
+    assert sum(drawn < 0.5 for drawn in losses) == 400 - len(arrived)
 
 
 def test_duplication_delivers_some_twice(world: World) -> None:

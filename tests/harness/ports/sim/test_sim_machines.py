@@ -9,9 +9,11 @@ from itertools import pairwise
 import pytest
 
 from harness.ports.api import DiskFull, Ports
+from harness.ports.failpoints import Arming, ProcessFailpoints, pass_by
 from harness.ports.machines import ProcessState
 from harness.ports.sim import DiskOptions, MachineOptions, SimNode, World
 from harness.ports.sim.clock import EPOCH_NS, ClockOptions
+from harness.ports.sim.incarnation import Processor
 from harness.ports.sim.worlds import BEYOND_BOUND, ClockBounds, PhysicalWorld
 
 MS, SECOND = 10**6, 10**9
@@ -87,12 +89,12 @@ def test_one_machine_of_each_role_is_worse_off() -> None:
     for seed in range(40):
         made = world.machines(seed, ROLES, BOUNDS)
         for names in ROLES:
-            (worse,) = (name for name in names if made[name].step_ns == 100_000)
+            (worse,) = (name for name in names if made[name].processor.step_ns == 100_000)
             chosen.add(worse)
             for name in names:
                 disk = made[name].disk
                 assert disk is not None and (disk.hang, disk.flip) == ((0.5, 0.5) if name == worse else (0, 0))
-                assert made[name].step_ns == (100_000 if name == worse else 10_000)
+                assert made[name].processor.step_ns == (100_000 if name == worse else 10_000)
     assert chosen == {name for names in ROLES for name in names}
 
 
@@ -123,7 +125,7 @@ def test_steps_take_time_and_wait_for_each_other() -> None:
         await node.wait_dead()
         assert len(done) == 2 and min(done) >= 200 * MS - 2 * MS and max(done) <= 210 * MS
 
-    play(main, MachineOptions(step_ns=MS))
+    play(main, MachineOptions(processor=Processor(MS)))
 
 
 def test_a_slow_machine_can_be_paused_resumed_and_killed() -> None:
@@ -154,7 +156,7 @@ def test_a_slow_machine_can_be_paused_resumed_and_killed() -> None:
         await asyncio.sleep(0.1)
         assert len(beats) > seen
 
-    play(main, MachineOptions(step_ns=MS))
+    play(main, MachineOptions(processor=Processor(MS)))
 
 
 def test_messages_queue_at_a_slow_machine() -> None:
@@ -178,7 +180,7 @@ def test_messages_queue_at_a_slow_machine() -> None:
         assert all(after - before >= 10 * MS for before, after in pairwise(heard))
         assert await client.call("a:1", b"?", 1.0) == b"?"
 
-    play(main, MachineOptions(step_ns=10 * MS))
+    play(main, MachineOptions(processor=Processor(10 * MS)))
 
 
 # ---- bad disks ----
@@ -252,3 +254,87 @@ def test_a_crash_flips_one_synced_bit_when_asked(odds: float) -> None:
         assert sum(byte.bit_count() for byte in node.disk.peek("f")) == odds
 
     play(main, MachineOptions(disk=DiskOptions(flip=odds)))
+
+
+# ---- rare orders ----
+
+
+def test_a_long_turn_holds_up_what_is_ready_and_keeps_its_order() -> None:
+    async def main(world: World, node: SimNode) -> None:
+        ran: list[tuple[int, int]] = []
+
+        async def program(ports: Ports) -> None:
+            loop = asyncio.get_running_loop()
+            for number in range(2_000):
+                loop.call_soon(lambda number=number: ran.append((number, world.loop.now_ns)))
+            await ports.clock.sleep(60)
+
+        node.start(program)
+        await node.wait_dead()
+        assert [number for number, _ in ran] == list(range(2_000))
+        long = [(before, after - before) for (_, before), (_, after) in pairwise(ran) if after > before]
+        assert 20 < len(long) < 200
+        for began_ns, wait_ns in long:
+            slower = 10 if SECOND // 2 <= began_ns < SECOND else 1
+            assert slower * MS <= wait_ns <= slower * 50 * MS
+        assert max(wait_ns for _, wait_ns in long) > 60 * MS, "tenfold in the stretch"
+
+    play(main, MachineOptions(processor=Processor(0, 0.05, (SECOND // 2, SECOND))))
+
+
+def test_a_slow_place_lets_later_passes_overtake_and_stays_slow() -> None:
+    async def main(world: World, node: SimNode) -> None:
+        done: list[int] = []
+
+        async def program(ports: Ports) -> None:
+            async def one(number: int) -> None:
+                await pass_by(ports.failpoints, "slow")
+                done.append(number)
+
+            for round_ in range(3):
+                await asyncio.gather(*(one(10 * round_ + number) for number in range(10)))
+                assert isinstance(ports.failpoints, ProcessFailpoints)
+                ports.failpoints.arm(Arming("slow", "delay", seconds=0.5))
+                await one(-1)
+                ports.failpoints.disarm()
+
+        for _ in range(2):
+            node.start(program)
+            await node.wait_dead()
+        rounds = [[each for each in done if each // 10 == number] for number in range(3)]
+        assert all(len(each) == 20 and each != sorted(each) for each in rounds)
+        assert node.body.acted == {"slow": 6}, "only what was armed is a fault"
+
+    play(main, MachineOptions(slow_places={"slow": 0.05}))
+
+
+def test_slow_places_are_points_of_the_machine_s_role_and_differ_between_worlds() -> None:
+    world, found = PhysicalWorld(slow_places=3), set()
+    for seed in range(30):
+        made = world.machines(seed, ROLES, BOUNDS, [("a", "b", "both"), ("both", "c", "d")])
+        slow = {each: most_s for options in made.values() for each, most_s in options.slow_places.items()}
+        assert len(slow) == 3 and slow == world.slow_points(seed, [("a", "b", "both"), ("both", "c", "d")])
+        assert {each for name in ROLES[0] for each in made[name].slow_places} <= {"a", "b", "both"}
+        found |= slow.keys()
+    assert found == {"a", "b", "c", "d", "both"}
+
+
+def test_the_first_message_to_an_address_waits_for_a_connection() -> None:
+    async def main(world: World, node: SimNode) -> None:
+        async def program(ports: Ports) -> None:
+            async def on_call(_peer: object, request: bytes) -> bytes:
+                return request
+
+            await ports.network.listen("a:1", on_call, lambda *_: None)
+            await asyncio.Event().wait()
+
+        node.start(program)
+        await asyncio.sleep(0.1)
+        client, took = world.harness_ports("c").network, []
+        for _ in range(2):
+            before = world.loop.now_ns
+            await client.call("a:1", b"?", 1.0)
+            took.append(world.loop.now_ns - before)
+        assert took[0] >= 6 * MS and took[1] <= 4 * MS
+
+    play(main, MachineOptions())

@@ -207,8 +207,10 @@ def test_five_regions_have_their_round_trips() -> None:
         receiver = Receiver(world, "t5")
         world.node("t5").start(receiver.program)
         await asyncio.sleep(1)
+        network = world.harness_ports("c3").network
+        await network.call("t5:1", b"1", 5)  # waits for the connection
         begin_ns = world.loop.now_ns
-        await world.harness_ports("c3").network.call("t5:1", b"1", 5)
+        await network.call("t5:1", b"2", 5)
         return world.loop.now_ns - begin_ns
 
     with World(1, network=physical.link_options) as world:

@@ -1,0 +1,1 @@
+"""What can be left out of a history so that a valid one stays valid: parts of histories, and each model's rule."""

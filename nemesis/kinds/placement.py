@@ -1,0 +1,89 @@
+"""Tables whose replicas are told to stand elsewhere, and then where they stood: they move one at a time meanwhile (R6).
+
+In effect once masters have taken the wish up; gone when the first wish is taken up again and all replicas stand so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from harness.capabilities import Capability
+from harness.errors import HarnessError
+from harness.protocols import Relocatable
+from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Variant
+from nemesis.observe import DatabaseObserver, Sight
+
+
+@dataclass(frozen=True, slots=True)
+class Relocate:
+    """The voters of the workload's table are to stand `turn` zones further on than at first."""
+
+    turn: int
+
+    def describe(self, nodes: tuple[str, ...]) -> str:
+        return f"have voters stand {self.turn} zone{'s' if self.turn > 1 else ''} further on"
+
+    def hits(self, nodes: tuple[str, ...]) -> tuple[str, ...]:
+        return nodes
+
+
+class Relocations:
+    """The last wish is the one that holds; it is taken back when the last instance ends."""
+
+    actions: ClassVar[tuple[type, ...]] = (Relocate,)
+
+    def __init__(self, observer: DatabaseObserver, claims: Claims) -> None:
+        self._database = observer.database
+        self._wished: dict[int, int] = {}
+        self._undone: set[int] = set()
+
+    def instances(self) -> frozenset[int]:
+        return frozenset(self._wished)
+
+    async def carry_out(self, instance: int, action: Relocate) -> None:
+        self._wished[instance] = action.turn
+        await self._able.relocate(action.turn)
+
+    async def look(self, instance: int) -> Sight:
+        """Masters want it so, whether replicas have moved yet or not."""
+        return Sight(await self._able.wants_turn() == list(self._wished.values())[-1])
+
+    async def undo(self, instance: int) -> None:
+        left = [turn for each, turn in self._wished.items() if each != instance]
+        await self._able.relocate(left[-1] if left else 0)
+        del self._wished[instance]
+        self._undone.add(instance)
+
+    async def look_gone(self, instance: int) -> Sight:
+        if instance not in self._undone:
+            return Sight(True)
+        if self._wished:
+            return Sight(None)
+        wanted, astray = await self._able.wants_turn(), await self._able.astray()
+        return Sight(wanted == 0 and not astray, {"astray": list(astray)} if astray else {}, "database")
+
+    def forget(self, instance: int) -> None:
+        self._undone.discard(instance)
+
+    @property
+    def _able(self) -> Relocatable:
+        if not isinstance(self._database, Relocatable):
+            raise HarnessError(f"nobody says where replicas of {self._database.name} stand")
+        return self._database
+
+
+def _further(moment: Moment) -> FaultPlan:
+    zones = len({node.zone for node in moment.view.nodes})
+    return FaultPlan(Relocate(1 + moment.entropy.randrange(zones - 1))) if zones > 1 else FaultPlan(None, {"zones": 1})
+
+
+PLACEMENT_CHANGE: Final = FaultKind(
+    "placement-change",
+    "the voters of the table are told to stand in other zones, and later where they stood; replicas move meanwhile",
+    "#7f9a5a",
+    frozenset({Capability.READS_ANYWHERE, Capability.ZONES, Capability.STATUS, Capability.TERMS}),
+    {"further-on": Variant(_further, least_nodes=2)},
+)
+
+FAMILY = Family(Relocations, (PLACEMENT_CHANGE,))

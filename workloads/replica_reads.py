@@ -1,0 +1,292 @@
+"""Reads that any replica may serve, beside writes, by clients in all regions: exact, or within a bound of staleness.
+
+`follower-reads` reads cells and slices as of a time T, most of them near the *frontier*, which is what is closed by
+now, some at a T that was served before, to whomever. `bounded-staleness` reads cells, and scans of several ranges, that
+may be so old, or no older than what was seen. Both learn from completions: what was served, and what was closed there.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+from msgspec.structs import replace
+
+from harness.generators.core import PENDING, Chance, Context, Generator, Step, child, draw, fill, invoke
+from harness.history.ops import Mop, Op, cas, read, write
+from harness.verdict.adequacy import FloorOf
+from workloads.api import Option, Options, Workload
+
+S = 1_000_000_000
+RECENT = 64  # reads served that are remembered
+HEARD = 12  # answers of which is remembered how far their replicas had closed
+MARGIN_NS = S // 4  # below the frontier: so much later others hear of it
+NEAR_NS = S // 2  # and so much further a T lies at the most that is near
+AGO_NS = (S, 4 * S, 5 * S, 8 * S)  # before the clock of who is asked first
+STALENESS_NS = (S // 4, S, 4 * S, 6 * S, 10 * S)
+
+
+TURN_NS = 2 * S
+TABLETS = 3
+"""The groups of partitions of which one is written to for that long, then the next: what is closed of the others is
+told beside the log."""
+
+
+def written(partition: int, keys: int, now_ns: int) -> int:
+    """The partition that is written to instead, for it is not the turn of this one's group."""
+    return (partition - partition % TABLETS + now_ns // TURN_NS % TABLETS) % keys
+
+
+class Frontier(msgspec.Struct, frozen=True):
+    """How far what is closed lies from the run's clock (ns), as the last replicas that answered have told it."""
+
+    distances: tuple[int, ...] = ()
+
+    def at(self, now_ns: int) -> int:
+        """What most replicas have closed by now, if closing goes on at the pace of the clock; 0 if nobody told."""
+        known = sorted(self.distances)
+        return known[len(known) // 4] + now_ns if known else 0
+
+    def after(self, event: Op) -> Frontier:
+        """With what another completion says."""
+        if event.closed_ts is None:
+            return self
+        return Frontier((*self.distances[1 - HEARD :], event.closed_ts - event.time))
+
+
+class ReadsAtTimes(msgspec.Struct, frozen=True):
+    """Endless mix; `served` holds (partition, row, time) of reads and changes, `left` (partition, row, value) that
+    changes left, the newest last."""
+
+    options: dict[str, float]
+    seed: int
+    count: int = 0
+    served: tuple[tuple[int, int, int], ...] = ()
+    left: tuple[tuple[int, int, int | None], ...] = ()
+    frontier: Frontier = Frontier()
+
+    def step(self, context: Context) -> Step:
+        op = fill(self._next(Chance(child(self.seed, self.count)), context.time_ns), context)
+        return (PENDING, self) if op is None else (op, replace(self, count=self.count + 1))
+
+    def update(self, context: Context, event: Op) -> Generator:
+        if event.type != "ok" or not event.mops or event.served_ts is None:
+            return self
+        mop = event.mops[0]
+        served = (*self.served[1 - RECENT :], (mop.partition, mop.row, event.served_ts))
+        changed = ((mop.partition, mop.row, mop.value),) if event.f in ("write", "cas") else ()
+        left = (*self.left, *changed)[-RECENT:]
+        return replace(self, served=served, left=left, frontier=self.frontier.after(event))
+
+    def _next(self, chance: Chance, now_ns: int) -> Op:
+        partition, row = chance.below(int(self.options["keys"])), chance.below(int(self.options["rows"]))
+        if chance.uniform() >= self.options["reads"]:
+            return self._change(chance, written(partition, int(self.options["keys"]), now_ns), row)
+        kind = chance.uniform()
+        if kind < self.options["again"] and self.served:
+            partition, row, time = self.served[-1 - chance.below(len(self.served))]
+            return replace(self._read(chance, partition, row), mode="exact", requested_ts=time)
+        if kind < self.options["again"] + self.options["ago"] or not self.frontier.distances:
+            return replace(self._read(chance, partition, row), mode="ago", bound=chance.choice(AGO_NS))
+        time = self.frontier.at(now_ns) - MARGIN_NS - chance.below(NEAR_NS)
+        return replace(self._read(chance, partition, row), mode="exact", requested_ts=time)
+
+    def _read(self, chance: Chance, partition: int, row: int) -> Op:
+        if chance.uniform() < self.options["slices"]:
+            return invoke("span", *(replace(read(partition), row=each) for each in range(int(self.options["rows"]))))
+        return invoke("look", replace(read(partition), row=row))
+
+    def _change(self, chance: Chance, partition: int, row: int) -> Op:
+        if chance.uniform() < self.options["cas"]:
+            expected = next((value for *cell, value in reversed(self.left) if cell == [partition, row]), None)
+            return invoke("cas", replace(cas(partition, expected, self.count + 1), row=row))
+        return invoke("write", replace(write(partition, self.count + 1), row=row))
+
+
+BASE = 2
+"""The id of the column of values of typed rows, behind those of the key."""
+
+
+class ReadsWithinBounds(msgspec.Struct, frozen=True):
+    """Endless mix; `seen` are times that reads were served at and writes committed at, the newest last."""
+
+    options: dict[str, float]
+    seed: int
+    count: int = 0
+    seen: tuple[int, ...] = ()
+
+    def step(self, context: Context) -> Step:
+        op = fill(self._next(Chance(child(self.seed, self.count))), context)
+        return (PENDING, self) if op is None else (op, replace(self, count=self.count + 1))
+
+    def update(self, context: Context, event: Op) -> Generator:
+        if event.type != "ok" or event.served_ts is None:
+            return self
+        return replace(self, seen=(*self.seen[1 - RECENT :], event.served_ts))
+
+    def _next(self, chance: Chance) -> Op:
+        key = chance.below(int(self.options["keys"]))
+        if chance.uniform() >= self.options["reads"]:
+            return invoke("write", replace(write(key, self.count + 1), column=BASE))
+        op = self._scan() if chance.uniform() < self.options["scans"] else _row(key)
+        if self.seen and chance.uniform() < self.options["minimum"]:
+            return replace(op, mode="minimum", min_ts=self.seen[-1 - chance.below(len(self.seen))])
+        mode = "nearest" if chance.uniform() < self.options["nearest"] else "staleness"
+        return replace(op, mode=mode, bound=chance.choice(STALENESS_NS))
+
+    def _scan(self) -> Op:
+        return invoke("scan", *(replace(read(key), column=BASE) for key in range(int(self.options["keys"]))))
+
+
+def _row(key: int) -> Op:
+    return invoke("read", replace(read(key), column=BASE))
+
+
+MODES = ("change", "strong", "exact", "staleness", "minimum", "anywhere")
+"""How operations of `mixed-modes` are asked for."""
+ELSEWHERE_SHARE = 0.1
+"""Of the operations, those that go on with another register."""
+PAIRS = tuple(f"{later} after {earlier}" for earlier in MODES for later in MODES)
+
+
+class Past(msgspec.Struct, frozen=True):
+    """What a process did last: how, on which partition, and at which time; `highest` of all its times."""
+
+    mode: str
+    partition: int
+    time: int
+    highest: int
+
+
+class MixedModes(msgspec.Struct, frozen=True):
+    """Endless mix of pairs: what a process does next is what was done least after such as it did last, on the same
+    register. The invocation says after what (`value`); `pairs` counts them."""
+
+    options: dict[str, float]
+    seed: int
+    count: int = 0
+    past: dict[int, Past] = {}
+    pairs: dict[str, int] = {}
+
+    def step(self, context: Context) -> Step:
+        process = context.free_process()
+        if process is None:
+            return PENDING, self
+        op, pair = self._next(Chance(child(self.seed, self.count)), self.past.get(process))
+        pairs = self.pairs | ({pair: self.pairs.get(pair, 0) + 1} if pair else {})
+        return replace(op, process=process, time=context.time_ns), replace(self, count=self.count + 1, pairs=pairs)
+
+    def update(self, context: Context, event: Op) -> Generator:
+        if event.type != "ok" or event.served_ts is None or not event.mops:
+            return replace(self, past={key: each for key, each in self.past.items() if key != event.process})
+        known = self.past.get(event.process)
+        highest = max(event.served_ts, 0 if known is None else known.highest)
+        mode = "change" if event.f == "write" else event.mode or "strong"
+        past = Past(mode, event.mops[0].partition, event.served_ts, highest)
+        return replace(self, past=self.past | {event.process: past})
+
+    def _next(self, chance: Chance, past: Past | None) -> tuple[Op, str]:
+        if past is None or chance.uniform() < ELSEWHERE_SHARE:
+            partition = chance.below(int(self.options["keys"]))
+            return _in_mode(chance.choice(("change", "strong")), partition, self.count, 0), ""
+        likely = [(self.pairs.get(f"{mode} after {past.mode}", 0), chance.uniform(), mode) for mode in MODES]
+        mode = min(likely)[2]
+        time = past.time if mode == "exact" else past.highest
+        op = replace(_in_mode(mode, past.partition, self.count, time), value={"after": past.mode})
+        return op, f"{mode} after {past.mode}"
+
+
+def _in_mode(mode: str, partition: int, count: int, time: int) -> Op:
+    if mode == "change":
+        return invoke("write", write(partition, count + 1))
+    op = replace(invoke("read", read(partition)), mode=None if mode == "strong" else mode)
+    if mode == "exact":
+        return replace(op, requested_ts=time)
+    if mode == "minimum":
+        return replace(op, min_ts=time)
+    return replace(op, bound=STALENESS_NS[2]) if mode == "staleness" else op
+
+
+def final_cells(options: Options, entropy: Random) -> Generator:
+    """Every register, twice, by whoever is free."""
+    rows, cells = int(options["rows"]), int(options["keys"]) * int(options["rows"])
+    return _each_twice([replace(read(n // rows), row=n % rows) for n in range(cells)])
+
+
+def final_rows(options: Options, entropy: Random) -> Generator:
+    """Every row, twice, by whoever is free."""
+    return _each_twice([replace(read(key), column=BASE) for key in range(int(options["keys"]))])
+
+
+def _each_twice(reads: list[Mop]) -> Generator:
+    return draw(0, lambda context, chance, n: invoke("read", reads[n % len(reads)]) if n < 2 * len(reads) else None)
+
+
+OFF_LEASEHOLDER = "reads off the leaseholder"
+READS = "reads that any replica may serve"
+WORLD = {"side-transport-ms": "200"}
+"""Ranges that nothing is written to are closed."""
+
+_KEYS = Option("keys", 6, 1, 1_000_000, "how many partitions there are", (3, 6, 6, 20))
+_READS = Option("reads", 0.75, 0.01, 0.99, "share of the operations that read", (0.6, 0.75, 0.9))
+
+WORKLOADS = (
+    Workload(
+        name="follower-reads",
+        description="cells and slices as of a time, by clients of all regions, from whichever replica is near",
+        options=(
+            _KEYS,
+            Option("rows", 2, 1, 100, "how many registers each of them has", (1, 2, 2, 5)),
+            _READS,
+            Option("again", 0.25, 0.01, 0.9, "share of the reads at a time that was served before", (0.1, 0.3)),
+            Option("ago", 0.2, 0.01, 0.9, "share of the reads whose time the first node's clock fixes", (0.1, 0.2)),
+            Option("slices", 0.25, 0.01, 0.99, "share of the reads that read all registers of a partition", (0.2, 0.6)),
+            Option("cas", 0.1, 0.01, 0.99, "share of the changes that compare and set", (0.1, 0.3)),
+        ),
+        generator=lambda options, entropy: ReadsAtTimes(dict(options), entropy.getrandbits(53)),
+        final_generator=final_cells,
+        checkers=("snapshot-reads", "stats"),
+        operations=frozenset({"r", "w", "cas", "read-at"}),
+        fs=("look", "span", "write"),
+        world=WORLD,
+        own_floors=(
+            FloorOf(OFF_LEASEHOLDER, 0.4, of=READS),
+            FloorOf("reads that the side transport made possible", 0.1, of=OFF_LEASEHOLDER),
+            FloorOf("reads within 1 s of what was closed", 0.5, of=READS),
+        ),
+    ),
+    Workload(
+        name="bounded-staleness",
+        description="rows, and scans of several ranges, that may be so old and are as fresh as can be had at once",
+        options=(
+            _KEYS,
+            _READS,
+            Option("scans", 0.2, 0.01, 0.9, "share of the reads that scan the whole table", (0.2, 0.3)),
+            Option("minimum", 0.35, 0.01, 0.9, "share of the reads that are no older than what was seen", (0.35, 0.5)),
+            Option("nearest", 0.2, 0.01, 0.9, "share of the others that the nearest replica alone serves", (0.1, 0.3)),
+        ),
+        generator=lambda options, entropy: ReadsWithinBounds(dict(options), entropy.getrandbits(53)),
+        final_generator=final_rows,
+        checkers=("snapshot-reads", "stats"),
+        operations=frozenset({"r", "w", "read-at"}),
+        fs=("read", "scan", "write"),
+        world=WORLD,
+        own_floors=(
+            FloorOf(OFF_LEASEHOLDER, 0.3, of=READS),
+            FloorOf("scans of several ranges at a time above the least", 10),
+        ),
+        each_node=False,
+    ),
+    Workload(
+        name="mixed-modes",
+        description="sessions that write registers and read them in all ways in turn, each pair of ways alike often",
+        options=(Option("keys", 12, 1, 1_000_000, "how many registers there are", (6, 12, 20)),),
+        generator=lambda options, entropy: MixedModes(dict(options), entropy.getrandbits(53)),
+        final_generator=lambda options, entropy: _each_twice([read(key) for key in range(int(options["keys"]))]),
+        checkers=("snapshot-reads", "stats"),
+        operations=frozenset({"r", "w", "read-at"}),
+        fs=("read", "write"),
+        world=WORLD,
+        own_floors=tuple(FloorOf(pair, 20) for pair in PAIRS),
+    ),
+)
