@@ -27,7 +27,8 @@ from tests.assay.command_line import Answer
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker")]
 
-RUN_ID = "hosts"
+RUN_ID = f"hosts-{os.getpid()}"
+"""Of these tests alone: what others that were killed left is in the engine under their own."""
 NAMES = ("alpha", "beta", "gamma")
 SSHD = """
 mkdir -p /root/.ssh /run/sshd

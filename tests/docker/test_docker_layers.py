@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from tests.assay.command_line import assay
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker")]
 
 RUN_ID = "layers"
-THEIRS = "assay-test-of-somebody-else"
+THEIRS = f"assay-test-of-somebody-else-{os.getpid()}"
 STRIPPED = "rm -rf /etc/assay /opt/assay /usr/local/lib/assay-init.py"
 LACKING = {
     "iptables": "rm -f /usr/sbin/*tables*",
