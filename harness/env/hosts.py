@@ -46,7 +46,7 @@ TRY_S: Final = 90.0
 
 CONNECT_S: Final = 15.0
 LOST_S: Final = 15.0
-"""A host whose sshd takes no connection for so long is lost."""
+"""A host whose sshd greets nobody for so long is lost."""
 PING_S: Final = 3.0
 CLOCK_LOOKS: Final = 5
 
@@ -223,10 +223,12 @@ class SshEnvironment(FleetEnvironment):
         return best[1]
 
     def _lost(self, name: str) -> Gone | None:
-        """Whether the host has taken no connection for `LOST_S`; blocking."""
+        """Whether the host's sshd has greeted nobody for `LOST_S`; blocking. That a connection is taken tells nothing:
+        the kernel takes it for a process that is stopped."""
         host = self._hosts[name]
         try:
-            with socket.create_connection((host.address, host.port), PING_S):
+            with socket.create_connection((host.address, host.port), PING_S) as greeted:
+                greeted.recv(1)
                 self._silent_since.pop(name, None)
                 return None
         except OSError as error:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from pathlib import Path
 
 import pytest
 
 from harness.env import firewall, shaping
 from harness.env.abilities import NodeAbilities
-from harness.env.hosts import common_abilities
+from harness.env.hosts import SshEnvironment, common_abilities
 from harness.env.hosts_file import HostSpec, read_hosts
 from harness.env.marks import Marks
 from harness.env.ssh import SshTarget
 from harness.errors import UserError
+from harness.ports.real.ports import RealClock
 
 A = '[[host]]\nname = "a"\naddress = "10.0.0.1"\n'
 
@@ -77,3 +80,18 @@ def test_marks_name_the_run_and_spare_ssh_where_it_shares_the_interface() -> Non
 def test_sudo_asks_for_no_password() -> None:
     assert SshTarget("a", sudo=True).as_root("echo 'x'") == """sudo -n sh -c 'echo '"'"'x'"'"''"""
     assert SshTarget("a").as_root("true") == "true"
+
+
+@pytest.mark.parametrize(("greeting", "lost"), [(b"SSH-2.0-x\r\n", False), (b"", True)])
+def test_a_host_that_takes_connections_and_greets_nobody_is_lost(
+    greeting: bytes, lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one whose processes are stopped: its kernel goes on."""
+    monkeypatch.setattr("harness.env.hosts.PING_S", 0.05)
+    monkeypatch.setattr("harness.env.hosts.LOST_S", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        spec = HostSpec(name="a", address="127.0.0.1", port=server.getsockname()[1])
+        environment = SshEnvironment(RealClock(), [spec])
+        if greeting:
+            threading.Thread(target=lambda: server.accept()[0].sendall(greeting), daemon=True).start()
+        assert (environment._lost("a") is not None) is lost
