@@ -15,7 +15,7 @@ from harness.history.rundir import RunDir
 from harness.run.spec import Silent
 from tests.support.replay import diverging_seeds
 
-NEMESES = (("partition", "kill"), ("pause", "rotate-majority"), ("leader-returns", "power-cut"))
+NEMESES = (("partition", "kill", "pause"), ("rotate-majority", "leader-returns", "power-cut"))
 SEEDS = range(99, 99 + len(NEMESES))
 """Each of the nemeses once."""
 

@@ -36,7 +36,7 @@ Line = dict[str, str]
 
 pytestmark = needs_corpus
 
-SAMPLE = 48
+SAMPLE = 96
 """Spark judges one in SAMPLE histories of a part in the ordinary tests (each costs it a second), all in campaigns."""
 
 ENGINES = [

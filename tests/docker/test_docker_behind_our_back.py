@@ -74,7 +74,7 @@ def test_rules_that_vanish_end_the_fault_and_one_that_is_left_is_told_before_the
         if stage == "recover":
             somebody.iptables("t2", f"-I INPUT -s {address(somebody, 't1')} -j DROP")
 
-    verdict = run_with(engine, tmp_path, "partition(for=3s)", meddle, time_limit=8.0)
+    verdict = run_with(engine, tmp_path, "partition(target=halves, for=1500ms)", meddle, time_limit=4.0)
     assert verdict.overall == "unknown", verdict.reasons
     assert any("the fault partition was in effect for" in reason for reason in verdict.reasons), verdict.reasons
     counts = verdict.adequacy.details["faults"]["partition"]

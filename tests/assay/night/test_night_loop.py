@@ -189,7 +189,7 @@ def kill_under_way(folder: Path, more: list[str], after_s: float) -> None:
     until(lambda: not any(map(psutil.pid_exists, runs)))
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.campaign)])
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.campaign)])
 def test_a_night_that_is_killed_at_random_moments_makes_the_runs_of_one_left_alone(kills: int, tmp_path: Path) -> None:
     alone, killed = tmp_path / "alone", tmp_path / "killed"
     for folder in (alone, killed):

@@ -240,6 +240,7 @@ def plain(cluster: Cluster) -> Iterator[None]:
         cluster.await_ready(role)
 
 
+@pytest.mark.campaign
 def test_another_processor_compiles_once_and_says_so(cluster: Cluster, driver: Driver, plain: None) -> None:
     """What the archive has no kernels for."""
     place = made(cluster.lent / "elsewhere.parquet", "register", "read-of-unwritten")
