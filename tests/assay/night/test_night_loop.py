@@ -137,13 +137,13 @@ main(sys.argv[1:])
 """
 KILLED_PLAN = """
 [night]
-budget = { runs = 60 }
+budget = {{ runs = {budget} }}
 jobs = 2
 [[cell]]
 workload = "register"
 nemesis = ["kill", "partition"]
-seeds = "1..12"
-max = 12
+seeds = "1..{each}"
+max = {each}
 """
 
 
@@ -191,15 +191,16 @@ def kill_under_way(folder: Path, more: list[str], after_s: float) -> None:
 
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.campaign)])
 def test_a_night_that_is_killed_at_random_moments_makes_the_runs_of_one_left_alone(kills: int, tmp_path: Path) -> None:
-    alone, killed = tmp_path / "alone", tmp_path / "killed"
+    """Of so many runs that the last kill meets it before its end."""
+    alone, killed, each = tmp_path / "alone", tmp_path / "killed", 6 * kills
     for folder in (alone, killed):
         folder.mkdir()
-        (folder / "plan.toml").write_text(KILLED_PLAN)
+        (folder / "plan.toml").write_text(KILLED_PLAN.format(each=each, budget=5 * each))
     process, entropy = ran(alone), Random(kills)
     for number in range(kills):
         kill_under_way(killed, ["--resume"] if number else [], entropy.uniform(0.0, 0.4))
     assert ran(killed, "--resume").wait() == 1 == process.wait()
-    assert outcome(killed) == outcome(alone) and len(outcome(alone)) == 24
+    assert outcome(killed) == outcome(alone) and len(outcome(alone)) == 2 * each
 
 
 def test_the_same_seed_with_another_digest_is_our_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
