@@ -23,6 +23,7 @@ from harness.protocols import Breach, InvariantsRecord
 from harness.verdict.failures import FailureLog
 from harness.verdict.faults import Fault
 from harness.verdict.run_verdict import as_checker
+from tests.support.signatures import SeenFinding, Worth, worth
 
 ROOT = Path(__file__).parents[3]
 RUNS = ROOT / "tests" / "data" / "runs"
@@ -163,3 +164,11 @@ def test_every_anomaly_has_its_place() -> None:
 def test_saved_runs(run: str, kinds: list[str]) -> None:
     """Of a run that lies in a store."""
     assert [each.kind for each in signatures_of(evidence_of(RunDir(RUNS / run)))] == kinds
+
+
+def test_what_signatures_are_worth_is_told_in_pairs() -> None:
+    """Three findings of one flaw in two families, and one of another that is taken for one of them."""
+    named = [("a", "f", "x"), ("a", "f", "y"), ("a", "g", "x"), ("b", "f", "x")]
+    told = worth(SeenFinding(flaw, 1, family, detail) for flaw, family, detail in named)
+    assert (told.recall, told.precision, told.merged) == (1 / 3, 0.0, {("a", "b"): 1})
+    assert worth([]) == Worth(1.0, 1.0, {})
