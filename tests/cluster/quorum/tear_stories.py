@@ -23,6 +23,14 @@ def seen(reply: QuorumReply) -> dict[int, str]:
     return rows_of(reply.page)
 
 
+async def sever_anew(rig: QuorumRig, node: str, *others: str) -> None:
+    """Cut a node off, which starts again with no connection to them: what a process left in one, its kernel would
+    deliver after the cut, though the process is killed by then."""
+    await rig.sever(node, *others)
+    await rig.database.kill(node)
+    await rig.database.start(node)
+
+
 async def kill_before_it_leaves_a_hint(rig: QuorumRig, node: str) -> None:
     await rig.stopped(node, BEFORE_HINT)
     await rig.database.kill(node)
@@ -31,8 +39,8 @@ async def kill_before_it_leaves_a_hint(rig: QuorumRig, node: str) -> None:
 
 async def write_to_one(rig: QuorumRig, coordinator: str, target: str, timestamp: int, value: str) -> None:
     """A write of r1 to r4 reaches one replica; its coordinator, which holds none, dies before it leaves a hint."""
-    await rig.sever(coordinator, *(name for name in rig.replicas if name != target))
-    assert await rig.database.arm(coordinator, BEFORE_HINT, "stop")
+    await sever_anew(rig, coordinator, *(name for name in rig.replicas if name != target))
+    await rig.until(lambda: rig.database.arm(coordinator, BEFORE_HINT, "stop"), "the coordinator is up again")
     writing = asyncio.create_task(rig.write(coordinator, wrote(timestamp, value, 1, 2, 3, 4), "QUORUM"))
     await kill_before_it_leaves_a_hint(rig, coordinator)
     try:
@@ -67,8 +75,8 @@ async def torn_by_short_read_protection(rig: QuorumRig) -> None:
     d, e = rig.others
     assert isinstance(await rig.write(e, wrote(10, "old", 1, 2, 3, 4), "ALL", PATIENCE_S), Written)
     # r2 is deleted on B and C, missed by A; the coordinator dies with the hint that A would get.
-    await rig.sever(d, a)
-    assert await rig.database.arm(d, BEFORE_HINT, "stop")
+    await sever_anew(rig, d, a)
+    await rig.until(lambda: rig.database.arm(d, BEFORE_HINT, "stop"), "the coordinator is up again")
     assert isinstance(await rig.write(d, deleted(15, 2), "QUORUM"), Written)
     await kill_before_it_leaves_a_hint(rig, d)
     assert await rig.held(a) == OLD
