@@ -25,7 +25,7 @@ from cluster.flaws import FLAWS, Flaw
 from tests.support.find_seeds import generic_options
 
 RAREST = 5
-"""One finding in so many seeds at least."""
+"""A flaw counts that is found in one seed of this many at least."""
 
 
 class SeenFinding(msgspec.Struct, frozen=True):
@@ -60,7 +60,7 @@ def worth(findings: Iterable[SeenFinding]) -> Worth:
 
 
 def findings_of(flaw: Flaw, wanted: int, record: Path, jobs: int) -> list[SeenFinding]:
-    """The first so many findings of a flaw, from seed 1 on; fewer where they are too rare."""
+    """The first findings of a flaw, from seed 1 on: as many as are `wanted`, fewer where they are too rare."""
     tried = {each.seed: each for each in recorded(record) if each.flaw == flaw.name}
     seeds = range(1, RAREST * wanted + 1)
     for first in range(0, len(seeds), jobs):

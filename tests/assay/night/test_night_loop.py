@@ -191,7 +191,7 @@ def kill_under_way(folder: Path, more: list[str], after_s: float) -> None:
 
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.campaign)])
 def test_a_night_that_is_killed_at_random_moments_makes_the_runs_of_one_left_alone(kills: int, tmp_path: Path) -> None:
-    """Of so many runs that the last kill meets it before its end."""
+    """The night has enough runs for the last kill to meet it before its end."""
     alone, killed, each = tmp_path / "alone", tmp_path / "killed", 6 * kills
     for folder in (alone, killed):
         folder.mkdir()
