@@ -245,7 +245,8 @@ def shrink(
     from harness.history.rundir import is_run
 
     if model is None and "://" not in path and is_run(Path(path)):
-        from assay.reproduce.shrink_run import ShrinkRunRequest, shrink_run
+        from assay.reproduce.candidates import ShrinkRunRequest
+        from assay.reproduce.shrink_run import shrink_run
 
         return shrink_run(ShrinkRunRequest(Path(path), seconds("--budget", budget), jobs, to, museum), json_output)
     if museum is not None:

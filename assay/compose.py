@@ -211,10 +211,10 @@ def make_test(
 
 def with_inputs(test: Test, inputs: Inputs) -> Test:
     """The run whose operations and faults are these."""
+    if not inputs.own_load:
+        test = replace(test, generator=played(inputs.operations, test.concurrency), timed=True)
     return replace(
         test,
-        generator=played(inputs.operations, test.concurrency),
-        timed=True,
         nemesis_generator=planned(inputs.faults) if test.nemesis_generator is not None else None,
         extra_s=test.extra_s if inputs.extend else 0.0,
     )
@@ -330,7 +330,7 @@ def run_simulated(
     options: RunOptions, rundir: RunDir, judge: Judge, progress: RunListener, started: datetime, tell: Tell
 ) -> Finished:
     """Run in the simulator, in virtual time; the seed decides everything, or the inputs do."""
-    inputs = None if options.inputs is None else load_inputs(options.inputs)
+    inputs = _inputs_of(options)
     spec = draw_world(options.seed, world_of(options), spared(options))
     draws = inputs.draws() if inputs else Draws()
     recorded = None if options.record is None else RecordedDraws(draws)
@@ -353,6 +353,11 @@ def run_simulated(
         return Finished(outcome, trace)
 
 
+def _inputs_of(options: RunOptions) -> Inputs | None:
+    """The inputs that are to be carried out; raises UserError for what are none."""
+    return None if options.inputs is None else load_inputs(options.inputs)
+
+
 def run_in_docker(
     options: RunOptions, rundir: RunDir, judge: Judge, progress: RunListener, started: datetime, tell: Tell
 ) -> Finished:
@@ -366,6 +371,8 @@ def run_in_docker(
     from harness.env.docker.machines import KeptLogs
     from harness.ports.real.ports import RealClock
 
+    inputs = _inputs_of(options)
+
     async def main() -> RunOutcome:
         needed = wanted(options.nemesis)
         volume_mib = VOLUME_MIB if "full-disk" in needed else None
@@ -376,13 +383,13 @@ def run_in_docker(
         database: Database
         if options.database:
             database = own_database(options, environment, variables)
-            test = of_plugin(make_test(options, environment, database, started, tell), options)
+            test = of_plugin(make_test(options, environment, database, started, tell, inputs=inputs), options)
         else:
             layout, knobs = layout_of(options, ZONES_OF_CONTAINERS), given_knobs(world_of(options))
             reference = SshDatabase(environment, layout, options.flaw, knobs, options.seed, variables)
             tell_workload(reference, options)
             database = reference
-            test = make_test(options, environment, database, started, tell)
+            test = make_test(options, environment, database, started, tell, inputs=inputs)
         containers = f"assay-{environment.run_id}-NODE"
         left = f"the nodes' logs are in the containers {containers}; `assay doctor --clean` saves them with the run"
         return await run(replace(test, logs_left=left), rundir, judge, progress)
@@ -400,6 +407,8 @@ def run_on_hosts(
     from harness.env.hosts import SshEnvironment
     from harness.ports.real.ports import RealClock
 
+    inputs = _inputs_of(options)
+
     async def main() -> RunOutcome:
         assert options.hosts is not None
         environment = SshEnvironment(RealClock(), read_hosts(options.hosts)[: options.nodes], tell)
@@ -409,7 +418,7 @@ def run_on_hosts(
                 environment.program_environment if "clock" in wanted(options.nemesis) & environment.capabilities else {}
             )
             database = own_database(options, environment, variables)
-            test = of_plugin(make_test(options, environment, database, started, tell), options)
+            test = of_plugin(make_test(options, environment, database, started, tell, inputs=inputs), options)
         except BaseException:
             await environment.teardown()
             raise

@@ -1,17 +1,18 @@
-"""The inputs of a simulated run: its options and world, faults, client operations, and all that the simulator decided.
+"""The inputs of a run: its options and world, faults, client operations, and all that the simulator decided.
 
     inputs.json         version, options, `key`, `extend`, faults, digests of all three
     operations.jsonl    invocations of the load in their order, a line each (`harness.history.ops.Op`); process: thread
     decisions.msgpack   by stream (`harness.ports.sim.draws`) its decisions, each a little-endian float of 64 bits
 
-Whatever is left out of them is drawn from `key` and from the options' seed. `docs/design/reproduce.md` has the format.
+Whatever is left out of them is drawn from `key` and from the options' seed. Of a run in real time they are options and
+faults: nothing decides there, and its operations follow from the seed. `docs/design/reproduce.md` has the format.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
@@ -24,8 +25,9 @@ from assay.reproduce.saved_run import options_from
 from harness.errors import UNDECODABLE, UserError
 from harness.history.ops import Op
 from harness.history.rundir import RunDir, write_atomic
+from harness.history.table import nemesis_events
 from harness.ports.sim.draws import PlayedDraws
-from harness.run.spec import RunListener
+from harness.run.spec import RunListener, Silent
 from nemesis.kinds.api import Action
 from nemesis.nemesis import FaultNemesis
 from nemesis.planned import PlannedFault, as_action, as_saved, reaches_core
@@ -40,9 +42,9 @@ _NODE: Final = re.compile(r"[mt]\d+")
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """All that a simulated run depends on beside the code. `key` seeds what is not recorded; with `extend` the load
-    goes on while too little was seen, as any run's does. From virtual time `anew_ns` on no decision is a recorded
-    one."""
+    """All that a run depends on beside the code. `key` seeds what is not recorded; with `extend` the load goes on while
+    too little was seen, as any run's does. From virtual time `anew_ns` on no decision is a recorded one. With
+    `own_load` the operations are those that the workload draws by the options' seed, and none are listed."""
 
     options: RunOptions
     faults: tuple[PlannedFault, ...] = ()
@@ -51,6 +53,7 @@ class Inputs:
     key: str = ""
     extend: bool = True
     anew_ns: int | None = None
+    own_load: bool = False
 
     def draws(self) -> PlayedDraws:
         """The simulator's choices."""
@@ -78,6 +81,7 @@ class _Saved(msgspec.Struct, frozen=True, omit_defaults=True):
     key: str
     extend: bool
     anew_ns: int | None = None
+    own_load: bool = False
     digests: dict[str, str] | None = None
 
 
@@ -117,6 +121,7 @@ def load_inputs(folder: Path) -> Inputs:
             saved.key,
             saved.extend,
             saved.anew_ns,
+            saved.own_load,
         )
     except (*UNDECODABLE, ValueError, TypeError) as error:
         raise UserError(f"{folder} can't be read: {error}.") from error
@@ -128,9 +133,9 @@ def load_inputs(folder: Path) -> Inputs:
 
 
 def _encoded(inputs: Inputs) -> tuple[bytes, bytes, bytes]:
-    places = set(PLACES)
-    options = {name: value for name, value in inputs.options.as_dict().items() if name not in {*places, "targets"}}
-    saved = _Saved(VERSION, options, inputs.faults, inputs.key, inputs.extend, inputs.anew_ns)
+    left_out = {*PLACES, "targets"} - ({"hosts"} if inputs.options.hosts is not None else set())
+    options = {name: value for name, value in inputs.options.as_dict().items() if name not in left_out}
+    saved = _Saved(VERSION, options, inputs.faults, inputs.key, inputs.extend, inputs.anew_ns, inputs.own_load)
     operations = b"".join(msgspec.json.encode(op) + b"\n" for op in inputs.operations)
     kept = {name: each for name, each in sorted(inputs.decisions.items()) if len(each)}
     decisions = msgspec.msgpack.encode({name: np.asarray(each, "<f8").tobytes() for name, each in kept.items()})
@@ -161,8 +166,10 @@ def _require_unedited(folder: Path, digests: Mapping[str, str], files: Mapping[s
 def _require_sound(folder: Path, inputs: Inputs) -> None:
     """Raise UserError for what no run could carry out."""
     options = inputs.options
-    if options.on != "sim":
-        raise UserError(f"{folder} is for runs in the simulator, not on {options.on}.")
+    if options.on != "sim" and inputs.decisions:
+        raise UserError(f"{folder / DECISIONS} is of the simulator, and {options.on} decides for itself.")
+    if inputs.own_load and inputs.operations:
+        raise UserError(f"{path_of(folder)} leaves the operations to the workload, and {OPERATIONS} has some.")
     for before, after in zip(inputs.operations, inputs.operations[1:], strict=False):
         if after.time < before.time:
             raise UserError(f"{folder / OPERATIONS} goes back in time, from {before.time} to {after.time} ns.")
@@ -208,6 +215,16 @@ def _nodes_in(value: Any) -> Iterator[str]:
         yield from (name for each in value for name in _nodes_in(each))
 
 
+def inputs_in_real_time(rundir: RunDir, options: RunOptions) -> Inputs:
+    """The inputs of a saved run in real time: the faults that its history has, each of which chooses whom it hits, and
+    the workload's own load. Raises UserError for a history that can't be read."""
+    heard = Recording(Silent())
+    for op in nemesis_events(rundir.history_parquet):
+        heard.event(op)
+    hosts = None if options.hosts is None else options.hosts.absolute()
+    return Inputs(replace(options, hosts=hosts), heard.faults, own_load=True)
+
+
 class Recording:
     """Hears a run and keeps its operations and faults. Implements `RunListener`; all is told to another as well."""
 
@@ -237,6 +254,11 @@ class Recording:
             roles = tuple(f"{each['role']} of {each['group']}" for each in told.get("roles") or ())
             self._faults[number] = msgspec.structs.replace(fault, core=core, roles=roles or fault.roles, **ends)
 
+    @property
+    def faults(self) -> tuple[PlannedFault, ...]:
+        """What was begun, with nothing said of what each did."""
+        return tuple(self._faults.values())
+
     def inputs(
         self, options: RunOptions, nemesis: FaultNemesis, decisions: Mapping[str, Sequence[float]], extend: bool
     ) -> Inputs:
@@ -244,7 +266,7 @@ class Recording:
         threads = options.concurrency
         operations = (msgspec.structs.replace(op, process=op.process % threads) for op in self._operations)
         done = {number: as_saved(action) for number, action in nemesis.chosen.items()}
-        faults = (msgspec.structs.replace(each, action=done.get(each.instance)) for each in self._faults.values())
+        faults = (msgspec.structs.replace(each, action=done.get(each.instance)) for each in self.faults)
         return Inputs(options, tuple(faults), tuple(operations), decisions, "", extend)
 
     def stage(self, name: str) -> None:

@@ -20,9 +20,9 @@ import msgspec
 
 from assay.reproduce.inputs import Inputs, load_inputs, save_inputs
 from assay.reproduce.museum import finding_of
+from assay.reproduce.rates import wilson
 from assay.reproduce.saved_run import SavedRun
 from assay.reproduce.smaller_inputs import explicit
-from assay.reproduce.wilson import wilson
 from assay.runner import Keep, RunOrder, run_orders, warm
 from harness.atomic_write import scratch_folder
 from harness.errors import UserError

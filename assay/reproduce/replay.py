@@ -25,8 +25,8 @@ from assay.progress import working
 from assay.reproduce.blocks import StepBlock, first_difference, read_steps
 from assay.reproduce.likelihood import Curve, likelihood
 from assay.reproduce.museum import finding_of
+from assay.reproduce.rates import SURE, runs_for_one, wilson
 from assay.reproduce.saved_run import SavedRun, saved_run
-from assay.reproduce.wilson import SURE, runs_for_one, wilson
 from assay.reproduce.worktrees import worktree
 from assay.runner import Keep, RunOrder, RunResult, run_orders, warm
 from assay.telling import Teller

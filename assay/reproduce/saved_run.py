@@ -34,6 +34,12 @@ class SavedRun:
     def path(self) -> Path:
         return self.rundir.path
 
+    @property
+    def history_start_s(self) -> float:
+        """When the history began, seconds since the run did."""
+        outcome = self.rundir.read_json(self.rundir.outcome_json)
+        return int((outcome or {}).get("history_start_ns") or 0) / 1e9
+
     def refuted(self, to: str) -> RunFinding:
         """Its finding; raises UserError where there is none to do something about (`to`: such as `shrink`)."""
         if self.finding is None:

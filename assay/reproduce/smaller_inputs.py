@@ -90,6 +90,15 @@ def ended(inputs: Inputs, load_s: float) -> Inputs:
     return with_faults(replace(inputs, options=options, operations=operations), faults)
 
 
+def by_kinds(inputs: Inputs, breaks: Asked) -> Inputs:
+    """Faults of fewer kinds."""
+
+    def of(kinds: Sequence[str]) -> Inputs:
+        return with_faults(inputs, [fault for fault in inputs.faults if fault.kind in kinds])
+
+    return of(least(list(dict.fromkeys(fault.kind for fault in inputs.faults)), lambda kept: breaks(of(kept))))
+
+
 def by_faults(inputs: Inputs, breaks: Asked) -> Inputs:
     """Fewer instances, and of kinds that are not left none is asked for."""
     return with_faults(inputs, least(inputs.faults, lambda kept: breaks(with_faults(inputs, kept))))

@@ -9,10 +9,11 @@ from typing import Any, TypeAlias
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from harness.errors import UserError
 from harness.history.columns import MOP, NO_PURPOSE, SCHEMA, TIMED_COLUMNS, Purpose
-from harness.history.ops import Mop, Op
+from harness.history.ops import NEMESIS_PROCESS, Mop, Op
 from harness.history.parts import PART_ROWS, ROWS_PER_GROUP, schema, write_history
 from harness.history.saved import open_saved
 
@@ -77,6 +78,19 @@ def batches(events: Iterable[Op], rows_per_batch: int = ROWS_PER_GROUP) -> Itera
 def to_table(events: Iterable[Op]) -> pa.Table:
     """The whole table in memory, for small histories."""
     return pa.Table.from_batches(list(batches(events)), schema=schema())
+
+
+def nemesis_events(path: Path) -> Iterator[Op]:
+    """What the nemesis began and what came of it, as a saved history has them; an invocation is told with what its
+    completion says. Raises UserError for a history that is damaged."""
+    names = ("process", "phase", "type", "f", "value", "invoke_time", "complete_time")
+    for batch in open_saved(path).batches(names, texts=()):
+        for row in batch.filter(pc.equal(batch.column("process"), NEMESIS_PROCESS)).to_pylist():
+            value = None if row["value"] is None else msgspec.json.decode(row["value"])
+            begun = Op("invoke", NEMESIS_PROCESS, row["f"], value=value, time=row["invoke_time"], phase=row["phase"])
+            yield begun
+            if row["complete_time"] is not None:
+                yield msgspec.structs.replace(begun, type=row["type"], time=row["complete_time"])
 
 
 def write_parquet(

@@ -179,7 +179,11 @@ BAD: Mapping[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "no such fault": (unsealed(lambda saved: saved["faults"][0].update(kind="mood")), "mood"),
     "ends before it begins": (unsealed(lambda saved: saved["faults"][0].update(end_ns=1)), "end before it begins"),
     "too few clients": (unsealed(lambda saved: saved["options"].update(concurrency=1)), "no client can begin"),
-    "in containers": (unsealed(lambda saved: saved["options"].update(on="docker")), "not on docker"),
+    "in containers": (unsealed(lambda saved: saved["options"].update(on="docker")), "docker decides for itself"),
+    "operations of its own": (
+        unsealed(lambda saved: saved.update(own_load=True)),
+        "leaves the operations to the workload",
+    ),
 }
 
 

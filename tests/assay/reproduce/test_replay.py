@@ -14,7 +14,6 @@ import pytest
 from assay.options import RunOptions
 from assay.reproduce.blocks import StepBlock, StepMark, first_difference, read_steps
 from assay.reproduce.replay import Replayed, ReplayedSide
-from assay.reproduce.wilson import runs_for_one, wilson
 from assay.runner import Keep, RunOrder, run_orders
 from tests.assay.command_line import assay
 
@@ -143,18 +142,6 @@ def mark(step: int, digest: str) -> StepMark:
 def test_the_first_block_that_differs(one: str, other: str, found: StepBlock | None) -> None:
     marks = [[mark(1_000 * (place + 1), digest) for place, digest in enumerate(text)] for text in (one, other)]
     assert first_difference(*marks) == found
-
-
-@pytest.mark.parametrize(
-    ("hits", "runs", "low", "high"),
-    [(0, 0, 0.0, 1.0), (3, 20, 0.052, 0.360), (0, 10, 0.0, 0.278), (10, 10, 0.722, 1.0)],
-)
-def test_bounds_are_those_of_wilson(hits: int, runs: int, low: float, high: float) -> None:
-    assert wilson(hits, runs) == pytest.approx((low, high), abs=0.001)
-
-
-def test_how_many_runs_show_it_once() -> None:
-    assert [runs_for_one(rate) for rate in (1.0, 0.5, 0.15)] == [1, 7, 29]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,145 @@
+"""Runs of candidates in a search for the smallest inputs: made in children, and what they found kept.
+
+TO/search.json    of which run and commit the search is
+TO/inputs/        the best so far, at any moment
+TO/answers.jsonl  what came of each candidate, so that a search that was stopped goes on where it was
+TO/others/FAMILY/ inputs of candidates that broke in another family
+TO/shrunk.json    what the search came to
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from assay.night.records import RunFinding
+from assay.reproduce.inputs import Inputs, save_inputs
+from assay.reproduce.museum import MUSEUM, finding_of
+from assay.reproduce.saved_run import SavedRun
+from assay.runner import Keep, RunOrder, RunResult, run_orders
+from harness.errors import UserError
+from harness.history.rundir import write_atomic
+from harness.run.provenance import provenance
+from harness.run.stopping import AskedToEnd
+
+A = TypeVar("A", bound=msgspec.Struct)
+
+INPUTS_FOLDER, OTHERS, ANSWERS, SHRUNK = "inputs", "others", "answers.jsonl", "shrunk.json"
+
+
+@dataclass(frozen=True, slots=True)
+class ShrinkRunRequest:
+    """Which run is to be made smaller, for how long, by how many processes, and into which folder (None: one named
+    after the run); the name that the museum is to keep it by, if that is wanted."""
+
+    path: Path
+    budget_s: float = 600.0
+    jobs: int = 1
+    to: Path | None = None
+    museum: str | None = None
+
+
+@dataclass
+class CandidateRuns:
+    """Makes runs of candidates, `jobs` at a time, in the folder `to`. `made` counts them; `seen` are findings of other
+    families than that of `wanted`, each in a sentence."""
+
+    wanted: RunFinding
+    to: Path
+    jobs: int
+    asked: AskedToEnd
+    made: int = 0
+    seen: dict[str, str] = field(default_factory=dict)
+
+    def results(self, candidates: Iterable[Inputs]) -> Generator[tuple[int, RunResult], None, None]:
+        """What comes of runs of these inputs, as they end, with the place of each; who closes this ends the others."""
+        scratch = self.to / ".candidates"
+        try:
+            orders = (self._order(scratch, number, each) for number, each in enumerate(candidates))
+            with closing(run_orders(orders, self.jobs, asked=self.asked)) as found:
+                for order, result in found:
+                    self.made += 1
+                    yield order.number, result
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    def _order(self, scratch: Path, number: int, inputs: Inputs) -> RunOrder:
+        folder = scratch / str(number)
+        save_inputs(inputs, folder)
+        options = replace(inputs.options, inputs=folder, store=scratch)
+        return RunOrder(options, Keep.NOTHING, number, measured=True, refusal_fails=True)
+
+    def shows(self, result: RunResult, inputs: Inputs) -> bool:
+        """Whether it broke in the wanted family; inputs that broke in another are kept."""
+        found = finding_of(result)
+        if found is not None and found.family != self.wanted.family and found.family not in self.seen:
+            self.seen[found.family] = found.title
+            save_inputs(inputs, self.to / OTHERS / found.family)
+        return found is not None and found.family == self.wanted.family
+
+
+def folder_of(request: ShrinkRunRequest, run: SavedRun) -> Path:
+    """Where the search saves; one that is there has to be of the same run and commit, and goes on."""
+    if request.museum is not None and (MUSEUM / request.museum).exists():
+        raise UserError(f"The museum has {request.museum} already.")
+    to = request.to or Path(f"{run.path.name}-shrunk")
+    if not to.absolute().parent.is_dir():
+        raise UserError(f"There is no directory {to.parent} for the folder {to.name}.")
+    mark, now = to / "search.json", {"run": str(run.path), "commit": provenance().get("git_commit")}
+    if to.exists():
+        try:
+            before = msgspec.json.decode(mark.read_bytes())
+        except (OSError, msgspec.DecodeError):
+            raise UserError(f"{to} is there already; name another folder with --to.") from None
+        if before != now:
+            raise UserError(f"{to} is of another run or commit; name another folder with --to.")
+        return to
+    to.mkdir()
+    write_atomic(mark, msgspec.json.encode(now))
+    return to
+
+
+def saved_answers(to: Path, kind: type[A]) -> Iterator[A]:
+    """The answers of a search so far."""
+    try:
+        lines = (to / ANSWERS).read_bytes().splitlines()
+    except FileNotFoundError:
+        return
+    for line in lines:
+        try:
+            yield msgspec.json.decode(line, type=kind)
+        except (msgspec.DecodeError, msgspec.ValidationError):  # torn when the search was killed
+            continue
+
+
+def save_answer(to: Path, answer: msgspec.Struct) -> None:
+    """Add an answer to those of the search."""
+    with (to / ANSWERS).open("ab") as file:
+        file.write(msgspec.json.encode(answer) + b"\n")
+
+
+def save_shrunk(to: Path, shrunk: msgspec.Struct) -> None:
+    """Write what the search came to."""
+    write_atomic(to / SHRUNK, msgspec.json.format(msgspec.json.encode(shrunk), indent=2) + b"\n")
+
+
+def size_words(size: Iterable[tuple[str, int | float]]) -> str:
+    """How large inputs are, for people."""
+    return ", ".join(f"{value:,} {name}".replace("_", " ") for name, value in size)
+
+
+def fault_words(inputs: Inputs) -> Iterator[str]:
+    """Each fault of inputs, for people."""
+    for fault in inputs.faults:
+        ends = "the end" if fault.end_ns is None else f"{fault.end_ns / 1e9:.2f} s"
+        does: dict[str, Any] = fault.action or {}
+        what = ", ".join(f"{name} {value}" for name, value in does.items() if name != "do")
+        role = f" ({', '.join(fault.roles)})" if fault.roles else ""
+        chosen = "its own steps" if fault.scripted else "on whom it finds"
+        yield f"{fault.kind} {fault.variant}, {fault.begin_ns / 1e9:.2f} s to {ends}: {what or chosen}{role}"
