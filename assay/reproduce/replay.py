@@ -22,7 +22,8 @@ import msgspec
 from assay.check_command import EXIT_CODES
 from assay.options import RunOptions, validate
 from assay.progress import working
-from assay.reproduce.blocks import StepBlock, first_difference, read_steps
+from assay.reproduce import traced_block
+from assay.reproduce.blocks import StepBlock, StepSides, first_difference, first_step, read_steps, read_traced
 from assay.reproduce.likelihood import Curve, likelihood
 from assay.reproduce.museum import finding_of
 from assay.reproduce.rates import SURE, runs_for_one, wilson
@@ -33,8 +34,13 @@ from assay.telling import Teller
 from harness.atomic_write import scratch_folder
 from harness.errors import UserError
 from harness.history.rundir import RunDir
+from harness.ports.sim.loop import MARK_STEPS
 from harness.run.provenance import provenance
 from harness.run.stopping import AskedToEnd
+from results.words import count
+
+HERE: Final = Path(__file__).parent.parent.parent
+"""The tree of this code."""
 
 HASH_SEED: Final = 1
 """Of the process that makes a simulated run again: what depends on the order of a set goes another way there."""
@@ -66,7 +72,8 @@ class ReplayedSide(msgspec.Struct, frozen=True):
 class Replayed(msgspec.Struct, frozen=True):
     """What came of it. `hits` of `runs` showed the finding of the run (None: it has none); `rate` has the bounds of the
     hit rate. `same`: the steps of the simulation are the same (None: that is not known), else `block` is the first
-    that differs and `differs` says what the two were made of that is not the same."""
+    that differs and `differs` says what the two were made of that is not the same; `sides` is the first step of
+    the block that differs, as this code and another commit's make it."""
 
     run: str
     before: ReplayedSide
@@ -77,6 +84,7 @@ class Replayed(msgspec.Struct, frozen=True):
     rate: tuple[float, float] | None
     same: bool | None = None
     block: StepBlock | None = None
+    sides: StepSides | None = None
     differs: dict[str, tuple[Any, Any]] = {}
     curve: Curve | None = None
 
@@ -104,6 +112,9 @@ class Replayed(msgspec.Struct, frozen=True):
             yield f"  each step is the same: {(self.before.trace or '')[:16]}"
         elif self.same is False:
             yield f"  the steps differ: {self.block.sentence() if self.block else 'nobody kept where they begin to'}"
+            if self.sides is not None:
+                yield f"    here: {self.sides.here}"
+                yield f"    there: {self.sides.there}"
             for name, (was, now) in self.differs.items():
                 yield f"    {name}: {was} then, {now} now"
             if not self.differs:
@@ -116,7 +127,7 @@ class Replayed(msgspec.Struct, frozen=True):
             low, high = self.rate
             yield f"  {self.hits} of {self.runs} runs show it: {low:.0%} to {high:.0%} of them (95 %)"
             if self.hits:
-                yield f"  {runs_for_one(self.hits / self.runs)} runs for one with {SURE:.0%}"
+                yield f"  {count(runs_for_one(self.hits / self.runs), 'run')} for one with {SURE:.0%}"
 
 
 def replay(request: ReplayRequest, json_output: bool) -> int:
@@ -168,8 +179,7 @@ def _again(run: SavedRun, asked: AskedToEnd) -> Replayed:
 
 def _against(run: SavedRun, commit: str) -> Replayed:
     """Made again by the code of another commit, in a process of its own."""
-    here = Path(__file__).parent.parent.parent
-    with scratch_folder("tree") as folder, worktree(here, commit, Path(folder) / "tree") as tree:
+    with scratch_folder("tree") as folder, worktree(HERE, commit, Path(folder) / "tree") as tree:
         return _made_there(run, commit, tree)
 
 
@@ -180,14 +190,33 @@ def _made_there(run: SavedRun, commit: str, tree: Path) -> Replayed:
         if not made:
             raise UserError(f"{commit} makes no such run: {(ended.stderr.strip().splitlines() or ['no word'])[-1]}")
         other = saved_run(made[0])
-        return _compared(run, _side_of(other), made[0], other.record.provenance)
+        replayed = _compared(run, _side_of(other), made[0], other.record.provenance)
+    if replayed.block is None:
+        return replayed
+    return msgspec.structs.replace(replayed, sides=_sides(run.options, replayed.block, tree))
 
 
-def _run_there(tree: Path, options: RunOptions) -> subprocess.CompletedProcess[str]:
-    """Carry out a run by the program in this tree."""
+def _sides(options: RunOptions, block: StepBlock, there: Path) -> StepSides | None:
+    """The first step of the block that this code makes otherwise than that in a tree; None where they make the same,
+    or nothing that can be compared."""
+    kept = []
+    for tree in (HERE, there):
+        with scratch_folder("block") as scratch:
+            path = Path(scratch) / "steps.jsonl"
+            program = [traced_block.__file__, str(path), str((block.first - 1) // MARK_STEPS)]
+            _run_there(tree, replace(options, store=Path(scratch), record=None), program)
+            kept.append(read_traced(path))
+    one, other = kept
+    return None if one is None or other is None else first_step(one, other, block.begin_ns)
+
+
+def _run_there(
+    tree: Path, options: RunOptions, program: Sequence[str] = ("-m", "assay")
+) -> subprocess.CompletedProcess[str]:
+    """Carry out a run by the program in this tree, or by another with its code."""
     arguments = [*_words_of(options), "--store", str(options.store)]
     environment = {**os.environ, "PYTHONPATH": str(tree)}
-    command = [sys.executable, "-P", "-m", "assay", *arguments]
+    command = [sys.executable, "-P", *program, *arguments]
     return subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
 
 
@@ -209,7 +238,7 @@ def _compared(run: SavedRun, after: ReplayedSide, made: Path | None, of: Mapping
     hit = before.family is not None and after.family == before.family
     lost = after.trace is None or (after.overall == "unknown" and not hit)
     reproduced = None if lost and not hit else hit
-    return Replayed(str(run.path), before, (after,), reproduced, int(hit), 1, None, same, block, differs)
+    return Replayed(str(run.path), before, (after,), reproduced, int(hit), 1, None, same, block, None, differs)
 
 
 def _side_of(run: SavedRun) -> ReplayedSide:

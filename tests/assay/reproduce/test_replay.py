@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,9 +13,19 @@ import msgspec
 import pytest
 
 from assay.options import RunOptions
-from assay.reproduce.blocks import StepBlock, StepMark, first_difference, read_steps
+from assay.reproduce.blocks import (
+    StepBlock,
+    StepMark,
+    StepSides,
+    TracedStep,
+    first_difference,
+    first_step,
+    read_steps,
+)
 from assay.reproduce.replay import Replayed, ReplayedSide
+from assay.reproduce.traced_block import steps_in
 from assay.runner import Keep, RunOrder, run_orders
+from harness.ports.sim.trace import APPEND, NOTIFY, RECORD, START, STEP_OF_NETWORK, Trace
 from tests.assay.command_line import assay
 
 ROOT = Path(__file__).parent.parent.parent.parent
@@ -101,6 +112,95 @@ def test_what_no_seed_decides_is_told_with_its_block(name: str, tmp_path: Path) 
     assert found["same"] is False and found["differs"] == {}
     block = msgspec.convert(found["block"], StepBlock)
     assert block.end_ns is not None and block.begin_ns <= 3.6e9 and block.end_ns >= 3e9
+
+
+CHANGED = """
+from harness.ports.sim.node import SimNode
+
+start = SimNode.start
+
+def start_and_write(self, main):
+    async def node(ports):
+        await ports.disk.append("planted", b"one two three")
+        await main(ports)
+    start(self, node if self.name == "t2" else main)
+
+SimNode.start = start_and_write
+"""
+
+
+@pytest.mark.campaign
+def test_against_another_commit_both_sides_of_the_first_step_are_told(tmp_path: Path) -> None:
+    """In a repository of its own, whose last commit has a node write what it did not write before."""
+    there = tmp_path / "repository"
+    subprocess.run(["git", "clone", "-q", "--shared", str(ROOT), str(there)], check=True)
+    with (there / "harness/ports/sim/__init__.py").open("a") as file:
+        file.write(f"\nexec({CHANGED!r})\n")
+    named = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run(["git", *named, "commit", "-qam", "planted"], cwd=there, check=True)
+    environment = {**os.environ, "PYTHONPATH": str(there)}
+
+    def carried_out(*words: object) -> str:
+        command = [sys.executable, "-P", "-m", "assay", *map(str, words)]
+        return subprocess.run(command, cwd=there, env=environment, capture_output=True, text=True, check=False).stdout
+
+    carried_out("run", "register", "--time-limit", 1, "--seed", 5, "--world", "severity=mild", "--store", tmp_path)
+    (run,) = (path for path in (tmp_path / "register").iterdir() if not path.is_symlink())
+    found = json.loads(carried_out("replay", run, "--against", "HEAD~1", "--json"))
+    assert found["same"] is False and found["block"]["first"] == 1
+    assert "a step of t2: append at t2, 13 bytes, from byte 0 on b'one two three'" in found["sides"]["here"]
+    assert "one two three" not in found["sides"]["there"]
+
+
+def traced(*did: tuple[str, str, bytes], time_ns: int | None = 5, who: str = "t1") -> TracedStep:
+    return TracedStep(time_ns, who, tuple((kind, node, data.hex()) for kind, node, data in did))
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "sides"),
+    [
+        ([traced()], [traced()], None),
+        (
+            [traced(), traced(("append", "t1", b"x" * 40 + b"one"))],
+            [traced(), traced(("append", "t1", b"x" * 40 + b"two"))],
+            (
+                f"at 0.000000005 s a step of t1: append at t1, 43 bytes, from byte 32 on {b'x' * 8 + b'one'!r}",
+                f"at 0.000000005 s a step of t1: append at t1, 43 bytes, from byte 32 on {b'x' * 8 + b'two'!r}",
+            ),
+        ),
+        ([traced(time_ns=None)], [], ("at 1.000000000 s a step of t1: nothing sent or written", "the run was over")),
+        (
+            [traced(who="t2")],
+            [traced(("fsync", "t1", b""))],
+            (
+                "at 0.000000005 s a step of t2: nothing sent or written",
+                "at 0.000000005 s a step of t1: fsync at t1, 0 bytes",
+            ),
+        ),
+    ],
+)
+def test_the_first_step_that_differs(
+    here: list[TracedStep], there: list[TracedStep], sides: tuple[str, str] | None
+) -> None:
+    assert first_step(here, there, 1_000_000_000) == (sides and StepSides(*sides))
+
+
+def test_the_steps_of_a_trace_are_told_apart() -> None:
+    """A node's start, its step that writes, and a message to it, as the trace has them."""
+    trace = Trace()
+    first, second = trace.new_tag(), trace.new_tag()
+    trace.words += [7, first]
+    trace.record(START, second, b"t1")
+    trace.words += [second]
+    trace.record(APPEND, second, b"ab")
+    trace.words += [9, STEP_OF_NETWORK, RECORD - (second << 4) - NOTIFY]
+    trace.payloads.append(b"c")
+    found = list(steps_in(trace.words, trace.payloads, {second: "t1"}))
+    assert [(step["time_ns"], step["who"], step["did"]) for step in found] == [
+        (7, "the harness", [["start", "t1", b"t1".hex()]]),
+        (7, "t1", [["append", "t1", b"ab".hex()]]),
+        (9, "the network", [["notify", "t1", b"c".hex()]]),
+    ]
 
 
 def side(family: str | None) -> ReplayedSide:
