@@ -10,6 +10,7 @@ from shlex import quote
 
 from rich.console import Console
 
+from assay.reproduce.worktrees import abandoned_trees
 from assay.runner import abandoned_in
 from cluster.deploy.database import CAPABILITIES
 from harness.capabilities import Capability
@@ -23,6 +24,7 @@ from harness.ports.real.ports import RealClock
 from nemesis.registry import NEMESES
 from nemesis.scripts.catalogs import TABLES_MADE
 from nemesis.scripts.quorum import LEADERLESS, LOGGED
+from results.words import count
 
 
 def docker_faults(facts: MachineFacts) -> tuple[DoctorFinding, ...]:
@@ -49,10 +51,17 @@ def docker_faults(facts: MachineFacts) -> tuple[DoctorFinding, ...]:
 def left_by_killed_runs(store: Path, docker: bool) -> tuple[str, ...]:
     """What runs left whose process is gone, each kind in words: folders in the store, and, of those in `docker`, what
     is in the engine. Raises UserError if no engine answers and HarnessError if it fails."""
-    folders = len(abandoned_in(store))
-    found = [f"{folders} folder{'s' * (folders > 1)} of runs in the making in {store}"] if folders else []
+    found = list(_folders_left(store, remove=False))
     in_engine = engine_leftovers() if docker else None
     return (*found, *([in_engine] if in_engine is not None else []))
+
+
+def _folders_left(store: Path, remove: bool) -> Iterator[str]:
+    """Folders that killed processes left, each kind in words; removed, if that is wanted."""
+    if runs := abandoned_in(store, remove):
+        yield f"{count(len(runs), 'folder')} of runs in the making in {store}"
+    if trees := abandoned_trees(remove):
+        yield f"{count(len(trees), 'folder')} of other commits in {trees[0].parent}"
 
 
 def warn_of_leftovers(store: Path, docker: bool, tell: Callable[[str], None]) -> None:
@@ -69,9 +78,8 @@ def _removal(store: Path) -> str:
 def print_doctor(clean: bool, build: bool, store: Path) -> int:
     """Print a sentence for each finding; lacks are no failure, so the exit code is 0 unless cleaning fails."""
     if clean:
-        folders = len(abandoned_in(store, remove=True))
-        if folders:
-            print(f"Removed {folders} folder{'s' * (folders > 1)} of runs in the making in {store}.")
+        for left in _folders_left(store, remove=True):
+            print(f"Removed {left}.")
         for sentence in clean_up():
             print(sentence)
         return 0

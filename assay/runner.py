@@ -12,7 +12,6 @@ process. Children are in process groups of their own, so that only this process 
 from __future__ import annotations
 
 import atexit
-import fcntl
 import importlib
 import math
 import multiprocessing
@@ -31,7 +30,6 @@ from functools import partial
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any, Literal, NoReturn, TypeAlias
 
 import msgspec
@@ -41,6 +39,7 @@ from assay.keeper import END_ALL, adopt_orphans, begun_at, end_orphans, keep_run
 from assay.night.records import RunMeasures
 from assay.options import RunOptions
 from assay.telling import say_at_once, unfinished
+from harness.atomic_write import abandoned_folders, held_folder
 from harness.errors import UNDECODABLE, HarnessError, UserError
 from harness.history.arrow import without_pandas
 from harness.history.cores import usable_cores
@@ -597,38 +596,13 @@ def _words(error: Exception) -> str:
 def scratch_in(store: Path) -> Iterator[Path]:
     """A folder for a run in the making, on the store's own volume, locked for as long as this process lives."""
     store.mkdir(parents=True, exist_ok=True)
-    while True:
-        folder = Path(mkdtemp(prefix=f"{SCRATCH}{os.getpgrp()}-", dir=store))  # the group is the keeper's
-        lock = os.open(folder, os.O_RDONLY)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if folder.exists():  # else somebody took it for an abandoned one before it was locked
-            break
-        os.close(lock)
-    try:
+    with held_folder(f"{SCRATCH}{os.getpgrp()}-", store) as folder:  # the group is the keeper's
         yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
 
 
 def abandoned_in(store: Path, remove: bool = False) -> tuple[Path, ...]:
-    """Folders of runs in the making whose process is gone, for a living one's is locked; removed, if that is wanted."""
-    found = []
-    for folder in sorted(store.glob(f"{SCRATCH}*")):
-        try:
-            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        except OSError:
-            continue
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if remove:
-                shutil.rmtree(folder, ignore_errors=True)
-            found.append(folder)
-        except BlockingIOError:
-            continue
-        finally:
-            os.close(lock)
-    return tuple(found)
+    """Folders of runs in the making whose process is gone; removed, if that is wanted."""
+    return abandoned_folders(SCRATCH, store, partial(shutil.rmtree, ignore_errors=True) if remove else None)
 
 
 def _judge(rundir: RunDir, cores: int | None, scratch: Path, elsewhere: JudgedElsewhere | None) -> Mapping[str, Any]:

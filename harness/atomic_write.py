@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory, TemporaryFile
+from tempfile import TemporaryDirectory, TemporaryFile, mkdtemp
 from typing import IO
 
 from harness.errors import NoScratchError, UnwritableError
@@ -38,6 +40,44 @@ def scratch_folder(name: str, within: Path | None = None) -> TemporaryDirectory[
         if within is None:
             raise no_scratch(error) from error
         raise UnwritableError(f"Nothing can be written to {within}: {_reason(error)}.") from error
+
+
+@contextmanager
+def held_folder(prefix: str, within: Path) -> Iterator[Path]:
+    """A folder for a while, its name beginning so, that is locked for as long as this process lives, so that others can
+    tell one whose process was killed (`abandoned_folders`)."""
+    while True:
+        folder = Path(mkdtemp(prefix=prefix, dir=within))
+        lock = os.open(folder, os.O_RDONLY)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if folder.exists():  # else somebody took it for an abandoned one before it was locked
+            break
+        os.close(lock)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def abandoned_folders(prefix: str, within: Path, remove: Callable[[Path], object] | None = None) -> tuple[Path, ...]:
+    """Folders of `held_folder` whose process is gone, for a living one's is locked; each is given to `remove`."""
+    found = []
+    for folder in sorted(within.glob(f"{prefix}*")):
+        try:
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if remove is not None:
+                remove(folder)
+            found.append(folder)
+        except BlockingIOError:
+            continue
+        finally:
+            os.close(lock)
+    return tuple(found)
 
 
 def scratch_file() -> IO[bytes]:

@@ -28,7 +28,7 @@ from assay.reproduce.likelihood import Curve, likelihood
 from assay.reproduce.museum import finding_of
 from assay.reproduce.rates import SURE, runs_for_one, wilson
 from assay.reproduce.saved_run import SavedRun, saved_run
-from assay.reproduce.worktrees import worktree
+from assay.reproduce.worktrees import from_anywhere, tree_folder, worktree
 from assay.runner import Keep, RunOrder, RunResult, run_orders, warm
 from assay.telling import Teller
 from harness.atomic_write import scratch_folder
@@ -179,7 +179,7 @@ def _again(run: SavedRun, asked: AskedToEnd) -> Replayed:
 
 def _against(run: SavedRun, commit: str) -> Replayed:
     """Made again by the code of another commit, in a process of its own."""
-    with scratch_folder("tree") as folder, worktree(HERE, commit, Path(folder) / "tree") as tree:
+    with tree_folder() as folder, worktree(HERE, commit, folder / "tree") as tree:
         return _made_there(run, commit, tree)
 
 
@@ -223,7 +223,7 @@ def _run_there(
 def _words_of(options: RunOptions) -> Sequence[str]:
     import shlex
 
-    return shlex.split(replace(options, store=Path("store")).command())[1:]
+    return shlex.split(from_anywhere(replace(options, store=Path("store"))).command())[1:]
 
 
 def _compared(run: SavedRun, after: ReplayedSide, made: Path | None, of: Mapping[str, Any]) -> Replayed:

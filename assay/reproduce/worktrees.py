@@ -9,25 +9,30 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shlex import split
-from tempfile import mkdtemp
+from tempfile import gettempdir
 from typing import Final
 
 import msgspec
 
 from assay.night.signature import evidence_of, signatures_of
 from assay.options import RunOptions
+from assay.reproduce.inputs import load_inputs, save_inputs
 from assay.reproduce.reduction import OutOfTime
 from assay.runner import GRACE_S, limit_s
+from harness.atomic_write import abandoned_folders, held_folder
 from harness.errors import UNDECODABLE, UserError, shortened
 from harness.history.rundir import RunDir
 from harness.verdict.run_verdict import EXIT_CODES
 
 SHORT: Final = 12
 """Digits of a commit that are shown."""
+
+TREES: Final = "assay-trees-"
+"""How the names of folders begin that have worktrees."""
 
 _ASSAY: Final = (sys.executable, "-m", "assay.cli")
 
@@ -97,6 +102,24 @@ def worktree(repository: Path, commit: str, tree: Path) -> Iterator[Path]:
         git(repository, "worktree", "prune", fails="")
 
 
+def tree_folder() -> AbstractContextManager[Path]:
+    """A folder for worktrees, which goes with this process, or is named and removed by `assay doctor`."""
+    return held_folder(TREES, Path(gettempdir()))
+
+
+def abandoned_trees(remove: bool = False) -> tuple[Path, ...]:
+    """Folders of worktrees whose process is gone; removed, if that is wanted, and their repositories told."""
+    return abandoned_folders(TREES, Path(gettempdir()), _remove_trees if remove else None)
+
+
+def _remove_trees(folder: Path) -> None:
+    trees = [path.parent for path in folder.glob("*/.git")]
+    repositories = {git(tree, "rev-parse", "--path-format=absolute", "--git-common-dir", fails="") for tree in trees}
+    shutil.rmtree(folder, ignore_errors=True)
+    for repository in sorted(repositories - {""}):
+        git(Path(repository), "worktree", "prune", fails="")
+
+
 # ---- runs ----
 
 
@@ -116,12 +139,11 @@ class Worktrees:
     _trees: ExitStack = field(default_factory=ExitStack)
 
     def __enter__(self) -> Worktrees:
-        self.folder = Path(mkdtemp(prefix="assay-bisect-"))
+        self.folder = self._trees.enter_context(tree_folder())
         return self
 
     def __exit__(self, *raised: object) -> None:
         self._trees.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     def why_not(self, commit: str) -> str | None:
         """Why no run can be made of this commit, in a sentence, after trying to build it; None if one can."""
@@ -155,9 +177,20 @@ class Worktrees:
         return tree
 
     def _begun_run(self, tree: Path, seed: int, store: Path) -> subprocess.Popen[str]:
-        options = _from_anywhere(replace(self.options, seed=seed, store=store))
-        words = [*_ASSAY, *split(options.command())[1:], "--json"]
+        words = [*_ASSAY, *split(self.options_for(seed, store).command())[1:], "--json"]
         return self._begun(words, tree, tree if self.build is None else Path())
+
+    def options_for(self, seed: int, store: Path) -> RunOptions:
+        """The options of the run of a seed, to be carried out from any directory."""
+        return from_anywhere(replace(self.options, seed=seed, store=store, inputs=self._inputs_for(seed)))
+
+    def _inputs_for(self, seed: int) -> Path | None:
+        """Of a run by inputs those for another seed: the same faults and operations, and other chance."""
+        if self.options.inputs is None or seed == self.options.seed:
+            return self.options.inputs
+        folder = self.folder / f"inputs-{seed}"
+        save_inputs(replace(load_inputs(self.options.inputs), decisions={}, key=f"seed-{seed}"), folder)
+        return folder
 
     def _begun(self, words: Sequence[str], tree: Path, where: Path) -> subprocess.Popen[str]:
         surroundings = {**os.environ, "ASSAY_TREE": str(tree)}
@@ -205,7 +238,7 @@ class _Ended:
     told: str
 
 
-def _from_anywhere(options: RunOptions) -> RunOptions:
+def from_anywhere(options: RunOptions) -> RunOptions:
     """The options with the files that they name found from any directory."""
 
     def whole(name: str) -> str:
@@ -213,9 +246,9 @@ def _from_anywhere(options: RunOptions) -> RunOptions:
         file = Path(f"{path}.py" if colon else name)
         return f"{file.absolute()}{f':{rest}' if colon else ''}" if file.is_file() else name
 
-    hosts = None if options.hosts is None else options.hosts.absolute()
+    hosts, inputs = (None if path is None else path.absolute() for path in (options.hosts, options.inputs))
     plugins = tuple(map(whole, options.plugins))
-    return replace(options, database=whole(options.database), plugins=plugins, hosts=hosts)
+    return replace(options, database=whole(options.database), plugins=plugins, hosts=hosts, inputs=inputs)
 
 
 def _end(processes: Sequence[subprocess.Popen[str]], grace_s: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -47,17 +48,23 @@ def test_what_killed_runs_left_is_named_by_doctor_and_by_the_next_run_and_remove
 
     store, in_engine = tmp_path / "store", "3 containers, 3 volumes and 2 networks of 1 run whose harness is gone"
     (store / ".seed-77-x" / "register").mkdir(parents=True)
+    (tmp_path / "assay-trees-x" / "tree").mkdir(parents=True)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(doctor_command, "examine", examined)
     monkeypatch.setattr(doctor_command, "engine_leftovers", lambda: in_engine)
     monkeypatch.setattr(doctor_command, "clean_up", lambda: (f"Removed {in_engine}.",))
-    folders, how = f"1 folder of runs in the making in {store}", f"`assay doctor --clean --store {store}` removes"
+    folders, trees = f"1 folder of runs in the making in {store}", f"1 folder of other commits in {tmp_path}"
+    how = f"`assay doctor --clean --store {store}` removes"
     told = assay(capsys, "doctor", "--store", store).out
-    assert f"leftovers   {folders}: {how} them." in told and f"leftovers   {in_engine}: {how} them." in told
+    assert f"leftovers   {folders}: {how} them." in told and f"leftovers   {trees}: {how} them." in told
+    assert f"leftovers   {in_engine}: {how} them." in told
     one = ("run", "register", "--time-limit", "1", "--seeds", "1..1", "--store", store)
-    sentence = f"assay: left by runs that were killed: {folders}. {how} it."
+    sentence = f"assay: left by runs that were killed: {folders}; {trees}. {how} it."
     assert sentence in assay(capsys, *one).err.splitlines()
     cleaned = assay(capsys, "doctor", "--clean", "--store", store)
-    assert cleaned.code == 0 and cleaned.out.splitlines() == [f"Removed {folders}.", f"Removed {in_engine}."]
+    assert cleaned.code == 0 and cleaned.out.splitlines() == [
+        f"Removed {each}." for each in (folders, trees, in_engine)
+    ]
     shutil.rmtree(store)
     monkeypatch.setattr(doctor_command, "engine_leftovers", lambda: None)
     assert "No run that was killed has left anything." in assay(capsys, "doctor", "--store", store).out

@@ -9,10 +9,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from assay.options import RunOptions
+from assay.reproduce.inputs import Inputs, load_inputs, save_inputs
+from assay.reproduce.worktrees import TREES, Worktrees, abandoned_trees, tree_folder
 from tests.assay.command_line import Answer, assay
 
 SAVED = Path(__file__).parents[2] / "data" / "runs"
@@ -154,3 +158,29 @@ def test_ctrl_c_leaves_what_is_known_and_no_process(folder: Path) -> None:
     assert "the same command goes on from here" in out
     assert not Path("/proc", (folder / "hanging").read_text()).exists()
     assert git(folder / "system", "worktree", "list").count("\n") == 0
+
+
+def test_what_a_killed_search_left_is_named_and_removed(folder: Path) -> None:
+    """The folder of another that goes on stays."""
+    left = folder / "scratch" / f"{TREES}left"
+    left.mkdir()
+    git(folder / "system", "worktree", "add", "-q", "--detach", str(left / "tree"), "c1")
+    with tree_folder() as held:
+        assert abandoned_trees() == (left,)
+        assert abandoned_trees(remove=True) == (left,)
+        assert held.exists() and not left.exists()
+    assert git(folder / "system", "worktree", "list").count("\n") == 0
+    assert abandoned_trees() == ()
+
+
+def test_a_run_by_inputs_is_made_with_other_chance_for_each_seed(folder: Path) -> None:
+    """Its own seed has what was recorded, from wherever it is made."""
+    whole = Inputs(RunOptions("register", seed=4), decisions={"clock/t1": [0.5]}, key="7")
+    save_inputs(whole, folder / "inputs")
+    options = replace(whole.options, inputs=Path("inputs"))
+    with Worktrees(folder / "system", None, options, "family", 1, 0.0) as trees:
+        asked = [trees.options_for(seed, folder / "store") for seed in (4, 5, 6)]
+        assert [str(each.inputs).startswith("/") for each in asked] == [True] * 3
+        own, *others = (load_inputs(each.inputs) for each in asked if each.inputs is not None)
+    assert own == whole
+    assert others == [replace(whole, decisions={}, key=f"seed-{seed}") for seed in (5, 6)]
