@@ -283,6 +283,7 @@ def replay(
     jobs: Annotated[int, typer.Option(min=1, help="Of such a run: how many at once.")] = 1,
     against: Annotated[str | None, typer.Option(help="Of a simulated run: by the code of this commit.")] = None,
     likelihood: Annotated[bool, typer.Option("--likelihood", help="Of such a run: when it became inevitable.")] = False,
+    to: Annotated[Path | None, typer.Option(help="The likelihood's picture; else one named after the run.")] = None,
     json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     debug: Debug = False,
 ) -> int:
@@ -290,7 +291,7 @@ def replay(
     leave_pandas_out()
     from assay.reproduce.replay import ReplayRequest, replay
 
-    return replay(ReplayRequest(path, times, until_hits, jobs, against, likelihood), json_output)
+    return replay(ReplayRequest(path, times, until_hits, jobs, against, likelihood, to), json_output)
 
 
 @app.command()

@@ -18,7 +18,7 @@ from checkers.columns.projection import MISMATCH
 from harness.errors import ELSEWHERE
 from harness.verdict.faults import Fault
 from harness.verdict.leaderships import Leadership
-from results.saved import OUTCOMES, Points, decoded
+from results.saved import OUTCOMES, Points, Saved, decoded
 from results.words import OUTCOME_COLORS, fault_name
 
 PALETTE = ("#e07b39", "#c8375b", "#3a7ca5", "#7a5195", "#2f8f7f", "#b5651d", "#8a8d3b")
@@ -145,9 +145,12 @@ def overview(
     if clocks := clock_readings(points):
         panels.append(Panel(1.5, lambda axis: _clock_offsets(axis, clocks)))
     if colors:
-        panels.append(
-            Panel(lanes_in(len(colors)), lambda axis: _strip(axis, faults, colors, points, end_s), tuple(colors), False)
-        )
+        panels.append(_fault_panel(faults, colors, points, end_s))
+    return _drawn(panels, faults, colors, end_s)
+
+
+def _drawn(panels: Sequence[Panel], faults: Sequence[Fault], colors: Mapping[str, str], end_s: float) -> bytes:
+    """Panels one above the other over one time axis, shaded by the faults that were in effect; an SVG."""
     with matplotlib.rc_context(STYLE):
         longest = max(len(label) for panel in panels for label in (*panel.labels, ""))
         figure, axes = _panels([panel.height_in for panel in panels], longest)
@@ -158,6 +161,53 @@ def overview(
         axes[-1].set_xlim(0, end_s * 1.005)
         axes[-1].set_xlabel("seconds since the start")
         return svg_of(figure)
+
+
+class SharePoint(NamedTuple):
+    """How often something was seen at a time, seconds, with the bounds of that share."""
+
+    at_s: float
+    share: float
+    low: float
+    high: float
+
+
+def shares_over_time(
+    title: str, shares: Sequence[SharePoint], rise_s: tuple[float, float] | None, saved: Saved
+) -> bytes:
+    """Shares with their bounds over the time of a run, where they rise, and who led and which faults there were then;
+    an SVG."""
+    end_s, colors = max(shares[-1].at_s, 1e-3), colors_of(saved.faults, {})
+    panels = [Panel(2.4, lambda axis: _shares(axis, title, shares, rise_s))]
+    if saved.leaders:
+        panels.append(leader_panel([each for each in saved.leaders if each.since_ns <= end_s * 1e9], end_s))
+    if colors and (points := saved.points) is not None:
+        panels.append(
+            Panel(
+                lanes_in(len(colors)),
+                lambda axis: _strip(axis, saved.faults, colors, points, end_s),
+                tuple(colors),
+                False,
+            )
+        )
+    return _drawn(panels, saved.faults, colors, end_s)
+
+
+def _shares(axis: Axes, title: str, shares: Sequence[SharePoint], rise_s: tuple[float, float] | None) -> None:
+    times = [each.at_s for each in shares]
+    below, above = [each.share - each.low for each in shares], [each.high - each.share for each in shares]
+    axis.errorbar(
+        times, [each.share for each in shares], (below, above),
+        fmt="o-", color="#16334f", ecolor="#8a94a0", elinewidth=0.9, linewidth=1.1, markersize=3.5, capsize=2,
+    )  # fmt: skip
+    if rise_s is not None:
+        axis.axvspan(*rise_s, color=PALETTE[1], alpha=2 * SHADE_ALPHA, linewidth=0, zorder=0)
+        words = f"rises from {rise_s[0]:.2f} to {rise_s[1]:.2f} s"
+        axis.annotate(words, (rise_s[1], 0.5), (5, 0), "data", "offset points", va="center", fontsize=8)
+    axis.set_ylim(-0.03, 1.03)
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
+    axis.set_title(plain(title), loc="left", fontsize=10, fontweight="bold", color="#20272e")
+    axis.grid(axis="y", color="#e3e7eb", linewidth=0.6)
 
 
 def _latency_panels(points: Points) -> list[Panel]:
@@ -319,6 +369,11 @@ def _clock_offsets(axis: Axes, clocks: Mapping[str, Sequence[Sequence[tuple[floa
         loc="lower right", bbox_to_anchor=(1.0, 1.0), ncol=MOST_NAMED, fontsize=7, frameon=False, borderpad=0,
         handlelength=1.0, columnspacing=0.9, handletextpad=0.4,
     )  # fmt: skip
+
+
+def _fault_panel(faults: Sequence[Fault], colors: Mapping[str, str], points: Points, end_s: float) -> Panel:
+    lanes = tuple(colors)
+    return Panel(lanes_in(len(lanes)), lambda axis: _strip(axis, faults, colors, points, end_s), lanes, False)
 
 
 def _strip(axis: Axes, faults: Sequence[Fault], colors: Mapping[str, str], points: Points, end_s: float) -> None:

@@ -3,7 +3,8 @@
     share(t) = of BRANCHES runs by the same inputs, whose decisions are the recorded ones before t, those that show it
 
 Faults and operations stay what they were; each branch has a key of its own for what it draws. A bisection finds where
-the share rises from 20 to 80 %: what happened there is what made the finding happen.
+the share rises from 20 to 80 %: what happened there, by faults, leaders and the nodes' logs, is what made the finding
+happen.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from assay.reproduce.smaller_inputs import explicit
 from assay.runner import Keep, RunOrder, run_orders, warm
 from harness.atomic_write import scratch_folder
 from harness.errors import UserError
+from harness.history.rundir import write_atomic
 from harness.run.stopping import AskedToEnd
 from harness.verdict.facts import load_faults, load_leaderships
 from harness.verdict.faults import FOREVER_NS
@@ -36,6 +38,8 @@ NARROW_S: Final = 0.25
 """The bisection ends once the rise lies between two times no further from each other."""
 BEHIND_S: Final = 0.5
 """So long after the finding the curve ends."""
+MOST_LINES: Final = 20
+"""Lines of the nodes' logs that are told of the rise."""
 BILLION: Final = 1_000_000_000
 
 
@@ -57,11 +61,13 @@ class CurvePoint(msgspec.Struct, frozen=True):
 
 
 class Curve(msgspec.Struct, frozen=True):
-    """The points in order, and between which times the share rises (None: it does not)."""
+    """The points in order, between which times the share rises (None: it does not), what happened there, and the file
+    that has the picture."""
 
     points: tuple[CurvePoint, ...]
     rise: tuple[float, float] | None
     events: tuple[str, ...] = ()
+    picture: str | None = None
 
     def lines(self) -> Iterator[str]:
         """What is printed for people."""
@@ -72,6 +78,8 @@ class Curve(msgspec.Struct, frozen=True):
         else:
             yield f"  It rises from {LOW:.0%} to {HIGH:.0%} between {self.rise[0]:.2f} and {self.rise[1]:.2f} s; then:"
             yield from (f"    {event}" for event in self.events)
+        if self.picture is not None:
+            yield f"  picture: {self.picture}"
 
 
 def climbed(point_at: Callable[[float], CurvePoint], end_s: float, narrow_s: float = NARROW_S) -> Curve:
@@ -91,10 +99,11 @@ def climbed(point_at: Callable[[float], CurvePoint], end_s: float, narrow_s: flo
     return Curve(tuple(points), (max(below, default=0.0), min(above, default=end_s)))
 
 
-def likelihood(run: SavedRun, jobs: int, asked: AskedToEnd) -> Curve:
-    """The curve of a simulated run; raises UserError for one that shows another finding when it is made again."""
+def likelihood(run: SavedRun, jobs: int, asked: AskedToEnd, picture: Path | None = None) -> Curve:
+    """The curve of a simulated run, also drawn into a file; raises UserError for a run that shows another finding when
+    it is made again."""
     wanted = run.refuted("follow")
-    start_ns = int((run.rundir.read_json(run.rundir.outcome_json) or {}).get("history_start_ns") or 0)
+    start_ns = round(run.history_start_s * BILLION)
     with scratch_folder("likelihood") as scratch:
         warm(run.options.workload)
         folder = Path(scratch) / "whole"
@@ -115,7 +124,22 @@ def likelihood(run: SavedRun, jobs: int, asked: AskedToEnd) -> Curve:
 
         found_s = whole.options.time_limit if wanted.at_s is None else max(0.0, wanted.at_s - start_ns / BILLION)
         curve = climbed(point_at, round(found_s + BEHIND_S, 3))
-    return curve if curve.rise is None else msgspec.structs.replace(curve, events=tuple(events_in(run, *curve.rise)))
+    if curve.rise is not None:
+        curve = msgspec.structs.replace(curve, events=tuple(events_in(run, *curve.rise)))
+    if picture is None:
+        return curve
+    write_atomic(picture, drawn(run, curve))
+    return msgspec.structs.replace(curve, picture=str(picture))
+
+
+def drawn(run: SavedRun, curve: Curve) -> bytes:
+    """The curve over the faults and leaders of its run; an SVG."""
+    from results.plots import SharePoint, shares_over_time
+    from results.saved import load
+
+    shares = [SharePoint(point.at_s, point.share, *wilson(point.hits, point.runs)) for point in curve.points]
+    title = "How often the finding shows if the simulator decides anew from a time on"
+    return shares_over_time(title, shares, curve.rise, load(run.rundir))
 
 
 def branches_at(whole: Inputs, from_ns: int) -> list[Inputs]:
@@ -131,7 +155,8 @@ def _order(inputs: Inputs, folder: Path, number: int) -> RunOrder:
 
 
 def events_in(run: SavedRun, begin_s: float, end_s: float) -> Iterator[str]:
-    """What the run went through between two times, seconds since the history began: faults and leaders."""
+    """What the run went through between two times, seconds since the history began: faults, leaders, and what the nodes
+    logged."""
     begin_ns, end_ns = int(begin_s * BILLION), int(end_s * BILLION)
     for fault in load_faults(run.rundir):
         spans = fault.seen(FOREVER_NS)
@@ -140,3 +165,18 @@ def events_in(run: SavedRun, begin_s: float, end_s: float) -> Iterator[str]:
     for led in load_leaderships(run.rundir):
         if led.since_ns <= end_ns and begin_ns <= led.seen_ns:
             yield f"{led.node} led {led.group} in term {led.term} from {led.since_ns / BILLION:.2f} s on"
+    lines = [line for line in _logged(run) if begin_ns <= line[0] <= end_ns]
+    yield from (f"{at_ns / BILLION:.3f} s  {node}: {text}" for at_ns, node, text in lines[:MOST_LINES])
+    if len(lines) > MOST_LINES:
+        yield f"and {len(lines) - MOST_LINES:,} more lines of the nodes' logs"
+
+
+def _logged(run: SavedRun) -> list[tuple[int, str, str]]:
+    """The lines of the nodes' logs: when, ns since the history began, of which node, and the line."""
+    from results.node_logs import NodeLogs, wall_zero_ns
+    from results.plots import clock_readings
+    from results.saved import load
+
+    saved = load(run.rundir)
+    clocks = {} if saved.points is None else clock_readings(saved.points)
+    return NodeLogs(run.rundir.nodes, run.path, wall_zero_ns(saved.run, saved.outcome), clocks).lines()

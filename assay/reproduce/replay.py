@@ -49,7 +49,8 @@ HASH_SEED: Final = 1
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
     """Which run is made again: in real time how often, and until how many hits (None: so often in any case); in the
-    simulator also by the code of a commit, or for the likelihood of its finding over time."""
+    simulator also by the code of a commit, or for the likelihood of its finding over time, which is drawn into the file
+    `to` (None: one named after the run)."""
 
     path: Path
     times: int | None = None
@@ -57,6 +58,7 @@ class ReplayRequest:
     jobs: int = 1
     against: str | None = None
     likelihood: bool = False
+    to: Path | None = None
 
 
 class ReplayedSide(msgspec.Struct, frozen=True):
@@ -147,6 +149,9 @@ def replay(request: ReplayRequest, json_output: bool) -> int:
             raise UserError("--against and --likelihood are for runs in the simulator.")
     elif request.likelihood:
         run.refuted("follow")
+    elif request.to is not None:
+        raise UserError("--to is for the picture of --likelihood.")
+    picture = _picture_of(request, run)
     validate(run.options)
     asked, teller = AskedToEnd(), Teller()
     with asked.in_charge(), working(f"replaying {request.path}"):
@@ -155,12 +160,20 @@ def replay(request: ReplayRequest, json_output: bool) -> int:
         elif request.against is None:
             replayed = _again(run, asked)
             if request.likelihood and replayed.reproduced:
-                replayed = msgspec.structs.replace(replayed, curve=likelihood(run, request.jobs, asked))
+                replayed = msgspec.structs.replace(replayed, curve=likelihood(run, request.jobs, asked, picture))
         else:
             replayed = _against(run, request.against)
     for line in [msgspec.json.encode(replayed).decode()] if json_output else replayed.lines():
         teller.line(line)
     return teller.end(replayed.exit_code)
+
+
+def _picture_of(request: ReplayRequest, run: SavedRun) -> Path:
+    """Where the picture goes; raises UserError where nothing can be written."""
+    picture = request.to or Path(f"{run.path.name}-likelihood.svg")
+    if not picture.absolute().parent.is_dir():
+        raise UserError(f"There is no directory {picture.parent} for the picture {picture.name}.")
+    return picture
 
 
 # ---- the simulator ----

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import math
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
+from typing import Final
 
+import msgspec
 import pytest
 
 from assay.options import RunOptions
 from assay.reproduce.inputs import Inputs
-from assay.reproduce.likelihood import BRANCHES, NARROW_S, CurvePoint, branches_at, climbed
+from assay.reproduce.likelihood import BRANCHES, NARROW_S, Curve, CurvePoint, branches_at, climbed
+from assay.reproduce.saved_run import saved_run
 
 
 def curve_of(share: Callable[[float], float], seed: int = 0) -> tuple[list[float], tuple[float, float] | None]:
@@ -52,3 +59,63 @@ def test_branches_have_chance_of_their_own() -> None:
     branches = branches_at(Inputs(RunOptions("register")), 5)
     assert {each.anew_ns for each in branches} == {5}
     assert len({each.key for each in branches}) == BRANCHES
+
+
+ROOT = Path(__file__).parent.parent.parent.parent
+PLANTED = """
+import asyncio
+from dataclasses import replace
+from cluster.nodelog import node_logger
+from harness.ports.sim.node import SimNode
+from workloads.registry import workload
+
+PLANTED = replace(workload("register"), name="planted")
+start = SimNode.start
+
+def start_with_plant(self, main):
+    async def node(ports):
+        chance = self._world.draws.generator(f"{self._world.seed}/planted")
+
+        async def two_steps():
+            await ports.clock.sleep(5.0)
+            if chance.random() < 0.05:
+                node_logger(self.name).info("a bad write")
+                await ports.disk.append("planted", b"bad")
+            await ports.clock.sleep(10.0)
+            if ports.disk.list("planted"):
+                raise AssertionError("the bad write is seen")
+
+        steps = asyncio.ensure_future(two_steps())
+        await main(ports)
+        await steps
+    start(self, node if self.name == "t1" else main)
+
+SimNode.start = start_with_plant
+"""
+UNLUCKY: Final = 52
+"""A seed with which the bad write happens."""
+
+
+@pytest.mark.campaign
+def test_a_bug_of_two_steps_is_placed_at_the_first(tmp_path: Path) -> None:
+    """A bad write 5 s after a node began, by a draw of the simulator's, is seen 10 s later: the curve rises at the
+    write."""
+    plugin = tmp_path / "plugin.py"
+    plugin.write_text(PLANTED)
+
+    def carried_out(*words: object) -> str:
+        command = [sys.executable, "-m", "assay", *map(str, words)]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+
+    load = ["register", "--time-limit", 16, "--rate", 5, "--concurrency", 2, "--nodes", 3, "--masters", 1]
+    carried_out(
+        "run", *load, "--seed", UNLUCKY, "--world", "severity=mild", "--plugin", plugin, "--store", tmp_path / "store"
+    )
+    (run,) = (path for path in (tmp_path / "store/register").iterdir() if not path.is_symlink())
+    began_s = saved_run(run).history_start_s
+    found = json.loads(carried_out("replay", run, "--likelihood", "--to", tmp_path / "curve.svg", "--json"))
+    curve = msgspec.convert(found["curve"], Curve)
+    assert curve.rise is not None and curve.points[-1].at_s > 15 - began_s
+    assert curve.rise[0] <= 5.0 - began_s <= curve.rise[1] <= curve.rise[0] + 2 * NARROW_S
+    assert any("t1: " in event and "a bad write" in event for event in curve.events)
+    assert b"rises from" in (tmp_path / "curve.svg").read_bytes()
