@@ -3,8 +3,8 @@
     share(t) = of BRANCHES runs by the same inputs, whose decisions are the recorded ones before t, those that show it
 
 Faults and operations stay what they were; each branch has a key of its own for what it draws. A bisection finds where
-the share rises from 20 to 80 %: what happened there, by faults, leaders and the nodes' logs, is what made the finding
-happen.
+the share rises from 20 % (or what it is at the beginning, if that is more) to 80 %: what happened there, by faults,
+leaders and the nodes' logs, is what made the finding happen.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ class Curve(msgspec.Struct, frozen=True):
             where = "from the beginning" if self.points[0].share >= LOW else "nowhere"
             yield f"  The share rises {where}: what the simulator decided is not what made it happen."
         else:
-            yield f"  It rises from {LOW:.0%} to {HIGH:.0%} between {self.rise[0]:.2f} and {self.rise[1]:.2f} s; then:"
+            low = max(LOW, self.points[0].share)
+            yield f"  It rises from {low:.0%} to {HIGH:.0%} between {self.rise[0]:.2f} and {self.rise[1]:.2f} s; then:"
             yield from (f"    {event}" for event in self.events)
         if self.picture is not None:
             yield f"  picture: {self.picture}"
@@ -94,7 +95,8 @@ def climbed(point_at: Callable[[float], CurvePoint], end_s: float, narrow_s: flo
         points.sort(key=lambda point: point.at_s)
     if not rises:
         return Curve(tuple(points), None)
-    below = [point.at_s for point in points if point.share <= LOW and point.at_s <= rises[-1][0].at_s]
+    low = max(LOW, points[0].share)
+    below = [point.at_s for point in points if point.share <= low and point.at_s <= rises[-1][0].at_s]
     above = [point.at_s for point in points if point.share >= HIGH and point.at_s >= rises[-1][1].at_s]
     return Curve(tuple(points), (max(below, default=0.0), min(above, default=end_s)))
 

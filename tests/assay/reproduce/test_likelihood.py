@@ -50,6 +50,12 @@ def test_a_slope_is_found_within_its_bounds(seed: int) -> None:
     assert rise[0] <= 6.0 and rise[1] >= 4.0 and len(asked) <= 9
 
 
+def test_what_shows_often_anyway_rises_from_there() -> None:
+    curve = climbed(lambda at_s: CurvePoint(at_s, 2 if at_s < 9 else BRANCHES, BRANCHES), 16.0)
+    assert curve.rise == (8.75, 9.0)
+    assert any("from 25% to 80% between 8.75 and 9.00 s" in line for line in curve.lines())
+
+
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_where_chance_does_not_matter_nothing_rises(share: float) -> None:
     assert curve_of(lambda at_s: share) == ([0.0, 16.0], None)
