@@ -99,7 +99,7 @@ MODELS: Final[dict[str, ModelInfo]] = {
         ),
         *_several(
             "linearizability.objects.refute_objects:judge_objects",
-            removal="objects",
+            removal="strings",
             observers=("r", "read", "remove", "dequeue"),
             kv_append="linearizable strings by key: get, put, append (Porcupine's)",
         ),

@@ -103,12 +103,54 @@ def _whole_operations(units: Units, needs: NeedsOf) -> None:
     needs.tie(~units.bare, digest(_OPERATION, units.op))
 
 
-def _whole_objects(asked: JudgedHistory, needs: NeedsOf) -> None:
-    """Linearizability is local: what was done to one object does not bear on others. Reads change nothing."""
+def _strings(asked: JudgedHistory, needs: NeedsOf) -> None:
+    """A get shows the last put before it, with all that was appended since. Of a put that began when every change begun
+    before it had ended, nobody who begins after it sees what was there before; so a get wants what began from the last
+    such put on that ended before the get began, until the get ended. What is of unknown outcome may take effect at any
+    time after, so all that later gets want it. Changes want those before them, which says the same in fewer pairs."""
     units = asked.units
     changes = units.client & (units.outcome != FAIL) & ~units.called(*_READS)
-    needs.tie(changes, digest(_ALL, units.cell()))
-    needs.want(units.done, digest(_ALL, units.cell()))
+    rows = np.flatnonzero(changes | (units.done & units.called(*_READS)))
+    cell = units.cell()[rows]
+    order = np.argsort(cell, kind="stable")
+    for mine in np.split(rows[order], np.flatnonzero(np.diff(cell[order])) + 1) if len(rows) else ():
+        complete = units.operations.complete[units.op[mine]]
+        known, changed = complete != NEVER, changes[mine]
+        gets = mine[~changed]
+        _want_since_put(units, needs, mine[changed & known], gets)
+        loose = mine[changed & ~known]
+        _chain(needs, loose, np.zeros(len(loose), np.bool_))
+        _want_begun(units, needs, loose, gets)
+
+
+def _want_since_put(units: Units, needs: NeedsOf, changed: Ints, gets: Ints) -> None:
+    """Gets want what was done to their string, of known outcomes, as far as they can have seen it."""
+    invoke, complete = units.operations.invoke[units.op], units.operations.complete[units.op]
+    ended = np.maximum.accumulate(np.concatenate(([-1], complete[changed])))[:-1]
+    anew = units.called("w", "write", "put")[changed] & (ended < invoke[changed])
+    _chain(needs, changed, anew)
+    _want_begun(units, needs, changed, gets)
+    puts = np.flatnonzero(anew)
+    for get in gets.tolist():
+        # A put that the get overlaps may come after it: then it shows what was there before.
+        last = int(np.searchsorted(complete[changed[puts]], invoke[get]))
+        beyond = puts[last : np.searchsorted(invoke[changed[puts]], complete[get])]
+        before = changed[beyond[beyond > 0] - 1]
+        needs.pairs(wanted=(np.full(len(before), get), digest(_OPERATION, before)))
+
+
+def _chain(needs: NeedsOf, made: Ints, anew: Bools) -> None:
+    """Each of these units is wanted by the next one, unless that begins anew."""
+    needs.pairs(made=(made, digest(_OPERATION, made)))
+    after = np.flatnonzero(~anew[1:]) + 1
+    needs.pairs(wanted=(made[after], digest(_OPERATION, made[after - 1])))
+
+
+def _want_begun(units: Units, needs: NeedsOf, made: Ints, seeing: Ints) -> None:
+    """Each unit that sees something wants the last of the others, in their order, that had begun when it ended."""
+    last = np.searchsorted(units.operations.invoke[units.op[made]], units.operations.ended[units.op[seeing]]) - 1
+    any_begun = last >= 0
+    needs.pairs(wanted=(seeing[any_begun], digest(_OPERATION, made[last[any_begun]])))
 
 
 _GIVES: Final = ("acquire", "add", "inc", "increment")
@@ -470,14 +512,16 @@ def _op_called(units: Units, name: str) -> Bools:
 
 
 def _requests(asked: JudgedHistory, needs: NeedsOf) -> None:
-    """Answers state revisions, and each is one of a write: what writes, or may have, stays."""
+    """Answers state revisions, and each is one of a write: what writes, or may have, and had begun when an answer came
+    stays with it. What began later comes after it in any order."""
+    units = asked.units
     requests, problems = requests_of(asked.source)
     writing = [request.invoke for request in requests if request.writes] + [event for event, _ in problems]
-    ops = np.array(list(places_of(asked.units, writing)), np.int64)
-    client = asked.units.client
-    needs.make(client & np.isin(asked.units.op, ops), digest(_ALL))
-    needs.want(client, digest(_ALL))
-    _whole_operations(asked.units, needs)
+    ops = np.unique(np.array(list(places_of(units, writing)), np.int64))
+    writes = np.searchsorted(units.op, ops)
+    _chain(needs, writes, np.zeros(len(writes), np.bool_))
+    _want_begun(units, needs, writes, np.flatnonzero(units.client & (units.outcome != INFO)))
+    _whole_operations(units, needs)
 
 
 _CHANGES: Final = ("create", "delete", "alter", "rename", "reshape")
@@ -548,7 +592,7 @@ def _rows(asked: JudgedHistory, needs: NeedsOf) -> None:
 REMOVALS: Final[dict[str, Removal]] = {
     "nothing, nor the end": Removal("nothing", _nothing, end=False),
     "anything": Removal("any operation", _anything),
-    "objects": Removal("reads, whole objects", _whole_objects),
+    "strings": Removal("reads, what came before a put, appends that nothing left shows", _strings),
     "sums": Removal("reads, what leaves an object as it was", _sums),
     "owners": Removal("an acquire with its release", _locks),
     "registers": Removal("reads, writes that nothing left shows", _registers),
@@ -563,7 +607,7 @@ REMOVALS: Final[dict[str, Removal]] = {
     "final reads": Removal("all final reads of an object, writes but the last", _final_reads, end=False),
     "feeds": Removal("all of a cell, marks", _feeds),
     "catalogs": Removal("answers, whole catalogs of names", _catalogs, until_final=True),
-    "requests": Removal("what wrote nothing", _requests),
+    "requests": Removal("what wrote nothing, writes that began after all answers", _requests),
     "partitions": Removal("whole partitions", _own),
     "rows": Removal("reads, whole rows", _rows),
 }

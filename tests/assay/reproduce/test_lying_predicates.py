@@ -11,6 +11,7 @@ from typing import Final
 import pytest
 
 from assay.reproduce.shrink_history import HistoryQuestion, HistorySearch
+from checkers.made.objects import ObjectShape, object_source
 from checkers.models import MODELS, OWN
 from checkers.options import CheckOptions
 from checkers.removal import rules
@@ -45,7 +46,7 @@ def test_every_model_states_a_rule() -> None:
     assert set(LIED_ABOUT) == set(MODELS) - {"logs", "stats"}
 
 
-MANY = ("register", "list-append", "queue", "owner-mutex", "catalog", "mutex", "semaphore", "counter")
+MANY = ("register", "list-append", "queue", "owner-mutex", "catalog", "mutex", "semaphore", "counter", "kv-append")
 
 
 @pytest.mark.parametrize("model", MANY)
@@ -103,6 +104,18 @@ def test_a_long_history_of_one_lock_becomes_short(seed: int, lost: float, most: 
     source, question = held(seed, 1, 4_000, lost, anomaly=2_000), of_permits(1)
     whole = question.verdict(source)
     assert whole is not None and whole.valid is False and source.rows > 1_000
+    search = HistorySearch(source, question, whole, next(iter(question.families(whole))), 600.0)
+    part = search.run()
+    assert part is not None and part.rows <= most
+
+
+@pytest.mark.parametrize(("clients", "most"), [(1, 20), (3, 60)])
+def test_a_long_string_loses_what_came_before_a_put(clients: int, most: int) -> None:
+    """One get in the middle of 600 operations shows a string without its first letter."""
+    shape = ObjectShape("kv-append", 600, clients=clients, values=0, info_share=0.001, corrupted=True, seed=3)
+    source, question = object_source(shape), HistoryQuestion("kv-append", CheckOptions())
+    whole = question.verdict(source)
+    assert whole is not None and whole.valid is False
     search = HistorySearch(source, question, whole, next(iter(question.families(whole))), 600.0)
     part = search.run()
     assert part is not None and part.rows <= most
