@@ -16,8 +16,11 @@ import pytest
 
 from assay.options import RunOptions
 from assay.reproduce.inputs import Inputs
-from assay.reproduce.likelihood import BRANCHES, NARROW_S, Curve, CurvePoint, branches_at, climbed
+from assay.reproduce.likelihood import BRANCHES, NARROW_S, Curve, CurvePoint, branches_at, climbed, drawn
 from assay.reproduce.saved_run import saved_run
+from harness.verdict.facts import load_faults
+
+ROOT: Final = Path(__file__).parents[3]
 
 
 def curve_of(share: Callable[[float], float], seed: int = 0) -> tuple[list[float], tuple[float, float] | None]:
@@ -56,6 +59,18 @@ def test_what_shows_often_anyway_rises_from_there() -> None:
     assert any("from 25% to 80% between 8.75 and 9.00 s" in line for line in curve.lines())
 
 
+def test_the_picture_has_the_curve_above_the_faults_of_its_run() -> None:
+    points = tuple(CurvePoint(at_s, hits, BRANCHES) for at_s, hits in ((0.0, 1), (0.5, 2), (0.75, 7), (2.0, 8)))
+    run = saved_run(ROOT / "tests/data/runs/invalid")
+    svg = drawn(run, Curve(points, (0.5, 0.75)))
+    texts = [
+        "How often the finding shows",
+        "rises from 0.50 to 0.75 s",
+        *{fault.kind for fault in load_faults(run.rundir)},
+    ]
+    assert [text for text in texts if f"<!-- {text}".encode() not in svg] == []
+
+
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_where_chance_does_not_matter_nothing_rises(share: float) -> None:
     assert curve_of(lambda at_s: share) == ([0.0, 16.0], None)
@@ -67,7 +82,6 @@ def test_branches_have_chance_of_their_own() -> None:
     assert len({each.key for each in branches}) == BRANCHES
 
 
-ROOT = Path(__file__).parent.parent.parent.parent
 PLANTED = """
 import asyncio
 from dataclasses import replace
