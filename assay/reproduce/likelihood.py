@@ -95,8 +95,8 @@ def climbed(point_at: Callable[[float], CurvePoint], end_s: float, narrow_s: flo
         points.sort(key=lambda point: point.at_s)
     if not rises:
         return Curve(tuple(points), None)
-    low = max(LOW, points[0].share)
-    below = [point.at_s for point in points if point.share <= low and point.at_s <= rises[-1][0].at_s]
+    least = max(LOW, points[0].share)
+    below = [point.at_s for point in points if point.share <= least and point.at_s <= rises[-1][0].at_s]
     above = [point.at_s for point in points if point.share >= HIGH and point.at_s >= rises[-1][1].at_s]
     return Curve(tuple(points), (max(below, default=0.0), min(above, default=end_s)))
 
