@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias, TypeVar, Unpack
 
@@ -32,6 +32,7 @@ from cluster.wire.messages import (
     GetTableLocations,
     HoldCells,
     ListTabletServers,
+    Ping,
     ProbeDisk,
     ReadCell,
     ReadReply,
@@ -133,7 +134,15 @@ class ClusterClient:
         self._tables: dict[str, dict[int, _Tablet]] = {}
         self._sessions = ClientSessions()
         self._near = Nearby(ports.clock.monotonic_ns)
+        self._measuring: dict[str, asyncio.Task[None]] = {}
+        """By node the measurement of its distance that is under way."""
+        self._measured = asyncio.Event()
         self.catalog = CatalogClient(self._ask_master, self._sessions)
+
+    def close(self) -> None:
+        """Measure nothing any more; whatever else it holds ends by itself."""
+        for task in list(self._measuring.values()):
+            task.cancel()
 
     # ---- metadata ----
 
@@ -314,11 +323,13 @@ class ClusterClient:
 
         return ServedRows(*await self._read(table, partition, make, RowsReply, asked))
 
-    async def write(self, table: str, cell: CellAddress, value: Value) -> ServedChange:
+    async def write(self, table: str, cell: CellAddress, value: Value, requested: int | None = None) -> ServedChange:
+        """Write one cell, at the timestamp that is asked for or a later one: by default that of this client's clock."""
         return await self._change(
             table,
             cell.partition,
             lambda request_id, tablet_id, time: WriteCell(request_id, tablet_id, *cell, value, time),
+            requested,
         )
 
     async def write_rows(self, table: str, partition: int, cells: Sequence[Cell]) -> ServedChange:
@@ -337,7 +348,9 @@ class ClusterClient:
             lambda request_id, tablet_id, time: CompareAndSet(request_id, tablet_id, *cell, expected, value, time),
         )
 
-    async def hold(self, table: str, partition: int, transaction: str, cells: Sequence[Cell]) -> ServedChange:
+    async def hold(
+        self, table: str, partition: int, transaction: str, cells: Sequence[Cell], requested: int | None = None
+    ) -> ServedChange:
         """Lay what a transaction will write to cells of one partition; `settle` it within `hold_ms`.
 
         Nobody else writes there meanwhile, nor reads at the timestamp or above, which readers that wait push upwards.
@@ -346,7 +359,7 @@ class ClusterClient:
         def make(request_id: RequestId, tablet_id: str, time: int | None) -> Request:
             return HoldCells(request_id, tablet_id, partition, transaction, tuple(cells), time)
 
-        return await self._change(table, partition, make)
+        return await self._change(table, partition, make, requested)
 
     async def settle(self, table: str, partition: int, transaction: str, commits: bool) -> ServedChange:
         """Commit what a transaction holds in a partition's tablet, or abort it; `reply.applied` is false where it has
@@ -387,6 +400,10 @@ class ClusterClient:
             if tablet is None:
                 continue
             tablet_id, near = tablet.location.tablet_id, self._near
+            self._measure(tablet.addresses)
+            if not near.knows(tablet.addresses):  # who answers first is the nearest
+                self._measured.clear()
+                await self._measured.wait()
             least = asked.least(physical(self._ports.clock.wall_ns()))
             nodes = [each for each in near.nearest(tablet.addresses) if each not in tried]
             likely = [each for each in nodes if asked.any_will_do or near.may_serve(tablet_id, each, least)]
@@ -416,9 +433,33 @@ class ClusterClient:
                 return None
         raise trial.error()
 
-    async def _change(self, table: str, partition: int, make: Callable[[RequestId, str, int], Request]) -> ServedChange:
-        """The timestamp that is asked for is this client's time, the same with every attempt."""
-        requested = physical(self._ports.clock.wall_ns())
+    def _measure(self, addresses: Mapping[str, str]) -> None:
+        """Have those measured of whom too little is known, each once at a time, while reads go on."""
+        for node in self._near.due(addresses):
+            if node not in self._measuring:
+                task = asyncio.create_task(self._ping(node, addresses[node]), name=f"ping.{node}")
+                self._measuring[node] = task
+                task.add_done_callback(lambda _, node=node: self._measuring.pop(node))
+
+    async def _ping(self, node: str, address: str) -> None:
+        began_ns = self._ports.clock.monotonic_ns()
+        reply = await attempt(self._ports.network, address, encode(Ping()), self._attempt_timeout_s)
+        if isinstance(reply, Missed) and reply.error_reply is None:
+            self._near.missed(node)
+        else:
+            self._near.answered(node, self._ports.clock.monotonic_ns() - began_ns)
+        self._measured.set()
+
+    async def _change(
+        self,
+        table: str,
+        partition: int,
+        make: Callable[[RequestId, str, int], Request],
+        requested: int | None = None,
+    ) -> ServedChange:
+        """The timestamp that is asked for is this client's time, or the one that is told, the same at every attempt."""
+        if requested is None:
+            requested = physical(self._ports.clock.wall_ns())
         with Ticket(self._sessions) as ticket:
 
             def change(tablet_id: str) -> Request:

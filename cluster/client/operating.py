@@ -1,5 +1,5 @@
 """What operators ask of a running cluster: who the masters are (M12), which tablet servers are to be emptied (M11), who
-is to lead a group (§3.10).
+is to lead a group (§3.10), how far ranges are closed (R4).
 
 Functions raise DefiniteError (its kind and reason are the refusal's) and IndefiniteError.
 """
@@ -16,7 +16,9 @@ from cluster.wire.operating import (
     DecommissionReply,
     DecommissionServer,
     GetDecommission,
+    GetRanges,
     LeadershipReply,
+    RangesReply,
     TransferLeadership,
 )
 from harness.errors import DefiniteError
@@ -46,6 +48,11 @@ async def transfer_leadership(
 ) -> LeadershipReply:
     """Have the node at this address, which leads the group, hand over to another voter; asked once."""
     return await client.ask_once(address, TransferLeadership(group, target, timeout_s), LeadershipReply)
+
+
+async def ranges_of(client: ClusterClient, address: str) -> RangesReply:
+    """What the tablet server at this address knows to be closed of its ranges; asked once."""
+    return await client.ask_once(address, GetRanges(), RangesReply)
 
 
 async def leader_address(client: ClusterClient, group: str) -> str:

@@ -16,9 +16,9 @@ T = TypeVar("T")
 _NEWEST_COUNTS = 0.25
 """The share of the newest measurement in a smoothed one."""
 
-_BELIEVED_NS = 30_000_000_000
+_BELIEVED_NS = 10_000_000_000
 _AWAY_NS = 2_000_000_000
-"""How long a measurement is believed; how long a node that did not answer is asked last."""
+"""How long a measurement does before it is made again; how long a node that did not answer is left alone."""
 
 
 class ReadWish(TypedDict, total=False):
@@ -124,14 +124,23 @@ class Nearby:
     def __init__(self, monotonic_ns: Callable[[], int]) -> None:
         self._now_ns = monotonic_ns
         self._round_trips: dict[str, tuple[float, int]] = {}
-        """By node: how long, ns, smoothed; and until when it is believed."""
+        """By node: how long, ns, smoothed; and until when that does."""
         self._closed: dict[tuple[str, str], tuple[int, int]] = {}
         """By tablet and node: how far it was closed, and when that was told."""
 
     def nearest(self, nodes: Iterable[str]) -> list[str]:
-        """The nearest first; before them who is to be measured, for nothing is known of it or not any more."""
-        now_ns, known = self._now_ns(), self._round_trips
-        return sorted(nodes, key=lambda node: known[node][0] if node in known and known[node][1] > now_ns else 0.0)
+        """The nearest first; then those of whom nothing is known, and who did not answer."""
+        known, unknown = self._round_trips, (_AWAY_NS - 1, 0)
+        return sorted(nodes, key=lambda node: known.get(node, unknown)[0])
+
+    def knows(self, nodes: Iterable[str]) -> bool:
+        """Whether any of them was measured, or tried."""
+        return any(node in self._round_trips for node in nodes)
+
+    def due(self, nodes: Iterable[str]) -> list[str]:
+        """Nodes whose distance nobody knows, or knew a while ago only: they are to be measured now."""
+        now_ns, never = self._now_ns(), (0.0, 0)
+        return [node for node in nodes if self._round_trips.get(node, never)[1] <= now_ns]
 
     def answered(self, node: str, took_ns: int) -> None:
         """A node has answered."""

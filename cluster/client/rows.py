@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from heapq import merge
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar, Unpack
 
+import msgspec
+
 from cluster.client.reading import ReadResult, ReadWish, WishedRead
 from cluster.store.cells import Value
 from cluster.store.schema import (
@@ -61,7 +63,11 @@ class ChangeTablet(Protocol):
     """How the tablet of a partition is changed, once."""
 
     async def __call__(
-        self, table: str, partition: int, make: Callable[[RequestId, str, int], Request]
+        self,
+        table: str,
+        partition: int,
+        make: Callable[[RequestId, str, int], Request],
+        requested: int | None = None,
     ) -> ServedChange:
         """Raises DefiniteError, IndefiniteError."""
 
@@ -142,18 +148,28 @@ class TypedTable:
         """Remove a row; `row-absent` if there is none."""
         return await self._change_row("delete", key, "row-absent")
 
-    async def _change_row(self, kind: RowChangeKind, values: Mapping[str, Value], otherwise: str) -> ServedChange:
+    async def hold(self, transaction: str, values: Mapping[str, Value], requested: int | None = None) -> ServedChange:
+        """Lay what an `upsert` would write, for a transaction: `ClusterClient.settle` commits it, or lets it go."""
+        return await self._change_row("upsert", values, "", transaction, requested)
+
+    async def _change_row(
+        self,
+        kind: RowChangeKind,
+        values: Mapping[str, Value],
+        otherwise: str,
+        transaction: str | msgspec.UnsetType = msgspec.UNSET,
+        requested: int | None = None,
+    ) -> ServedChange:
         async def attempt(schema: TableSchemaReply) -> ServedChange:
             row = _key(schema, values)
             cells = tuple(_cell(schema, name, value) for name, value in values.items() if not _is_key(schema, name))
 
-            def make(request_id: RequestId, tablet_id: str, requested: int) -> Request:
-                return ChangeRow(
-                    request_id, tablet_id, schema.table_id, bucket, row, kind, cells, schema.version, requested
-                )
+            def make(request_id: RequestId, tablet_id: str, time: int) -> Request:
+                names = request_id, tablet_id, schema.table_id, bucket, row
+                return ChangeRow(*names, kind, cells, schema.version, time, transaction)
 
             bucket = bucket_of(row, self._buckets)
-            return await self._change(self.name, bucket, make)
+            return await self._change(self.name, bucket, make, requested)
 
         done = await self._under_schema(attempt)
         if not done.reply.applied:

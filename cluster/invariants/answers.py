@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from cluster.invariants.findings import Scope
 from cluster.invariants.leases import BATCHES_KEPT
-from cluster.ranges.requests import MARKER, Change, Read, ReadAnswer, marker_of, scanned
+from cluster.ranges.requests import MARKER, Change, Read, ReadAnswer, laid_for, marker_of, scanned
 from cluster.ranges.tablet import WriteBatch
 from cluster.store.cells import Key, Span, Value, is_point, same_value
 from cluster.wire.messages import (
@@ -143,7 +143,7 @@ class Answers:
         """A batch is carried out, which nobody has before."""
         name = batch.request_id
         change = self._asked.pop(name, None)
-        if change is not None and not isinstance(change, HoldCells | SettleHold):
+        if change is not None and not isinstance(change, SettleHold) and laid_for(change) is None:
             self._checked[RECOMPUTED] += 1
             done, puts = self._outcome(change, batch.timestamp)
             written = {put.key: put.value for put in batch.puts}

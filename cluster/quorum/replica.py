@@ -129,6 +129,9 @@ class Leaderless:
     def on_fence(self) -> None:
         """Nothing depends on the node's clock here."""
 
+    def range_state(self) -> None:
+        """It is no range: nothing is closed here."""
+
     def receive(self, messages: tuple[Message, ...]) -> None:
         """Raft messages are for none of its kind."""
 

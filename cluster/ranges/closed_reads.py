@@ -22,21 +22,33 @@ from cluster.ranges.observer import RangeObserver
 from cluster.ranges.requests import Read, ReadAnswer
 from cluster.ranges.tablet import TabletMachine
 from cluster.store.cells import Span
+from cluster.store.mvcc import LATEST
 from cluster.store.node_clock import NodeClock
 from cluster.wire.messages import ErrorReply, encode
 from cluster.wire.staleness import HowServed, KnownBy, Path
 
-AtLease = Callable[[Read, int], Coroutine[Any, Any, bytes]]
+
+class Waited(NamedTuple):
+    """How long a read has waited for what was open by now, and up to where it could have been served without when it
+    arrived."""
+
+    blocked_ns: int = 0
+    unblocked: int = LATEST
+
+
+NOT_WAITED = Waited()
+
+AtLease = Callable[[Read, int, Waited], Coroutine[Any, Any, bytes]]
 """Reads by the lease, exactly at a time."""
 
 
 class _Reading(NamedTuple):
-    """A read with its time, exact or least, the spans that it reads, and how long it has waited by now."""
+    """A read with its time, exact or least, the spans that it reads, and what it has waited for by now."""
 
     read: Read
     asked: int
     spans: tuple[Span, ...]
-    blocked_ns: int
+    waited: Waited
 
     @property
     def nearest_only(self) -> bool:
@@ -68,10 +80,10 @@ class ClosedReads:
         """The replica's group is open."""
         self._log, self._group_id = log, group_id
 
-    async def read(self, read: Read, blocked_ns: int = 0) -> bytes:
+    async def read(self, read: Read, waited: Waited = NOT_WAITED) -> bytes:
         """A read as of a time or within a bound, both fixed, to its answer: an encoded reply or ErrorReply.
 
-        `blocked_ns` is how long it has waited for what lay in its way by now. Raises OpenIntent.
+        Raises OpenIntent.
         """
         spans = requests.spans_of(read)
         if not spans:
@@ -79,7 +91,7 @@ class ClosedReads:
         problem = requests.bad_bound(read)
         if problem is not None:
             return encode(problem)
-        work = _Reading(read, requests.asked_time(read), spans, blocked_ns)
+        work = _Reading(read, requests.asked_time(read), spans, waited)
         if self._log is None or self._log.installing:
             return self._not_closed(work, 0)
         return await (self._within(work) if requests.is_bounded(read) else self._exactly(work))
@@ -91,7 +103,7 @@ class ClosedReads:
         if known_by is not None:
             return self._serve(work, work.asked, known_by)
         if self._holds():
-            return await self._by_lease(work.read, work.asked)
+            return await self._by_lease(work.read, work.asked, work.waited)
         return self._not_closed(work, self._closed.highest())
 
     async def _within(self, work: _Reading) -> bytes:
@@ -107,7 +119,7 @@ class ClosedReads:
         if resolved >= max(least, self._machine.threshold) or skips:
             return self._serve(work, resolved, self._closed.closed_by(resolved) or "")
         if self._holds() and not work.nearest_only:
-            return await self._by_lease(work.read, least)
+            return await self._by_lease(work.read, least, work.waited)
         return self._not_closed(work, closed)
 
     def _serve(self, work: _Reading, timestamp: int, known_by: KnownBy) -> bytes:
@@ -117,7 +129,8 @@ class ClosedReads:
             return encode(ErrorReply("TOO_OLD", message, definite=True, served=HowServed(asked=work.asked)))
         closed = max(timestamp, self._closed.highest())
         path: Path = "closed-at-leaseholder" if self._holds() else "follower"
-        served = HowServed(path, known_by, work.asked, closed, self._resolved(closed, spans), work.blocked_ns)
+        resolved = min(self._resolved(closed, spans), work.waited.unblocked)
+        served = HowServed(path, known_by, work.asked, closed, resolved, work.waited.blocked_ns)
         if read.bound is not msgspec.UNSET and read.bound.negotiate:
             return encode(msgspec.structs.replace(requests.nothing(read, timestamp), served=served))
         found = requests.carry_out(read, spans, self._machine, timestamp)
@@ -128,7 +141,7 @@ class ClosedReads:
         asked, resolved = work.asked, self._resolved(closed, work.spans)
         message = f"{asked} is not closed here: that is known up to {closed}, and without waiting up to {resolved}"
         leader = None if self._log is None else self._log.leader
-        served = HowServed("follower", "", asked, closed, resolved, work.blocked_ns)
+        served = HowServed("follower", "", asked, closed, resolved, work.waited.blocked_ns)
         return encode(ErrorReply("NOT_CLOSED", message, definite=True, leader=leader, served=served))
 
     def _resolved(self, closed: int, spans: tuple[Span, ...]) -> int:
@@ -140,8 +153,10 @@ class ClosedReads:
         return self._clock.last if self._clock.fenced is not None else self._clock.shown()
 
 
-def answered(found: ReadAnswer, asked: int, closed: int) -> ReadAnswer:
+def answered(found: ReadAnswer, asked: int, closed: int, waited: Waited) -> ReadAnswer:
     """An answer by the lease at a time that was asked for, with what it says of how it was served."""
     if isinstance(found, ErrorReply):
         return found
-    return msgspec.structs.replace(found, served=HowServed("leaseholder", "", asked, closed, closed))
+    return msgspec.structs.replace(
+        found, served=HowServed("leaseholder", "", asked, closed, min(closed, waited.unblocked), waited.blocked_ns)
+    )

@@ -18,7 +18,7 @@ from cluster.groups.group import Group
 from cluster.groups.waiters import NotProposed, OutcomeUnknown
 from cluster.knobs import Knobs
 from cluster.ranges import requests
-from cluster.ranges.closed_reads import answered
+from cluster.ranges.closed_reads import NOT_WAITED, Waited, answered
 from cluster.ranges.latches import Latch, Latches
 from cluster.ranges.lease import HeldLease, Holding, refused
 from cluster.ranges.observer import RangeObserver
@@ -29,7 +29,7 @@ from cluster.store.cells import Span
 from cluster.store.hlc import Timestamp
 from cluster.store.intents import OpenIntent
 from cluster.store.node_clock import NodeClock
-from cluster.wire.messages import Done, ErrorReply, HoldCells, PushHold, ReadTime, SettleHold, encode
+from cluster.wire.messages import Done, ErrorReply, PushHold, ReadTime, SettleHold, WriteCell, encode
 from cluster.wire.rows import ChangeRow
 from harness.ports.api import Clock, Ports
 from harness.ports.failpoints import pass_by
@@ -95,6 +95,8 @@ class Evaluation:
         self._promises: Promises | None = None
         self._log: Group | None = None
         self.observer = RangeObserver()
+        self.pushed = 0
+        """How many writes asked for a time that was closed, and were pushed above C."""
         self._group_id = ""
 
     def attach(self, log: Group, group_id: str) -> None:
@@ -110,6 +112,14 @@ class Evaluation:
         self.leave()
         closed, read = (0, 0) if self._promises is None else self._promises.summary()
         return Timestamp(closed), Timestamp(read)
+
+    @property
+    def assigned(self) -> int:
+        """C under the lease that is held, 0 where none is or nothing was promised under it yet."""
+        held, promises = self._holding.held(), self._promises
+        if held is None or promises is None or promises.sequence != held.lease.sequence:
+            return 0
+        return promises.closed
 
     # ---- changes ----
 
@@ -140,6 +150,7 @@ class Evaluation:
             return self._holding.refusal()
         promises = self._promises_of(held)
         work = Evaluating(change, puts, latch, promises, promises.sequence, promises.enter(requested))
+        self.pushed += work.in_flight.timestamp > requested
         self.observer.change_begun(self._group_id, change, latch.writes, work.in_flight.timestamp)
         try:
             proposed = await self._evaluate(work, self._log)
@@ -207,11 +218,12 @@ class Evaluation:
             answer=answer,
         )
         change = work.change
-        if type(change) is HoldCells:
-            return encode(HoldBatch("lay", change.transaction, reading, batch))
-        if type(change) is SettleHold and puts:
+        if type(change) is WriteCell or not puts:
+            return encode(batch)
+        if type(change) is SettleHold:
             return encode(HoldBatch("commit" if change.commits else "abort", change.transaction, 0, batch))
-        return encode(batch)
+        transaction = requests.laid_for(change)
+        return encode(batch if transaction is None else HoldBatch("lay", transaction, reading, batch))
 
     # ---- what transactions hold (R9) ----
 
@@ -300,14 +312,16 @@ class Evaluation:
 
     # ---- reads ----
 
-    async def read(self, read: Read, asked: int | None = None) -> bytes:
-        """A read from its arrival to its answer, an encoded reply or ErrorReply: strong, or as of the time `asked`.
-        Raises OpenIntent.
+    async def read(
+        self, read: Read, asked: int | None = None, waited: Waited = NOT_WAITED, arrived: int | None = None
+    ) -> bytes:
+        """A read from its arrival, now unless told, to its answer, an encoded reply or ErrorReply: strong, or as of the
+        time `asked`. Raises OpenIntent.
 
         Its latches wait for the changes in flight that it would have to see, and keep later ones from being decided
         before the read's timestamp is in the cache.
         """
-        return await self._under_latches(read, partial(self._read_now, read, asked))
+        return await self._under_latches(read, partial(self._read_now, read, asked, waited), arrived)
 
     async def read_time(self, read: Read) -> bytes:
         """When a strong read that another replica serves has to be served, an encoded ReadTime or ErrorReply (R8).
@@ -325,11 +339,13 @@ class Evaluation:
 
         return await self._under_latches(read, now)
 
-    async def _under_latches(self, read: Read, serve: Callable[[HeldLease, int, tuple[Span, ...]], bytes]) -> bytes:
+    async def _under_latches(
+        self, read: Read, serve: Callable[[HeldLease, int, tuple[Span, ...]], bytes], since: int | None = None
+    ) -> bytes:
         spans = requests.spans_of(read)
         if not spans:
             return _fault("INVALID", "a read of no rows")
-        arrived = self._clock.now()
+        arrived = self._clock.now() if since is None else Timestamp(since)
         latch = self._latches.acquire(spans, ())
         if not latch.granted and not await self._granted(latch):
             return _LATCH_TIMED_OUT
@@ -351,7 +367,9 @@ class Evaluation:
             present = max(present, self._machine.newest(span))
         return present
 
-    def _read_now(self, read: Read, asked: int | None, held: HeldLease, arrived: int, spans: tuple[Span, ...]) -> bytes:
+    def _read_now(
+        self, read: Read, asked: int | None, waited: Waited, held: HeldLease, arrived: int, spans: tuple[Span, ...]
+    ) -> bytes:
         """Read at the time that was asked for, or strongly; raises OpenIntent."""
         present = self._present(arrived, spans)
         timestamp = present if asked is None else asked
@@ -360,12 +378,12 @@ class Evaluation:
         if timestamp < self._machine.threshold:
             return _fault("TOO_OLD", "the versions of the time asked for are collected")
         if asked is not None and read.bound is not msgspec.UNSET and read.bound.negotiate:
-            return encode(answered(requests.nothing(read, asked), asked, self._machine.closed))
+            return encode(answered(requests.nothing(read, asked), asked, self._machine.closed, waited))
         found = requests.carry_out(read, spans, self._machine, timestamp)
         self._promises_of(held).served(spans, timestamp)
         self.observer.read_answered(self._group_id, spans, timestamp)
         self.observer.read_found(self._group_id, read, spans, timestamp, found)
-        return encode(found if asked is None else answered(found, asked, self._machine.closed))
+        return encode(found if asked is None else answered(found, asked, self._machine.closed, waited))
 
     # ---- closing for others (R4) ----
 

@@ -20,7 +20,7 @@ from cluster.knobs import Knobs
 from cluster.log.view import GroupLog
 from cluster.raft.types import Configuration, Member, Message, Role, SoftState
 from cluster.ranges.closed_here import ClosedHere
-from cluster.ranges.closed_reads import ClosedReads
+from cluster.ranges.closed_reads import NOT_WAITED, ClosedReads, Waited
 from cluster.ranges.evaluation import Evaluation
 from cluster.ranges.lease import Holding, refused
 from cluster.ranges.lease_record import Lease
@@ -57,7 +57,7 @@ from cluster.wire.messages import (
     WriteCells,
     encode,
 )
-from cluster.wire.operating import LeadershipReply, TransferLeadership
+from cluster.wire.operating import LeadershipReply, RangeState, TransferLeadership
 from cluster.wire.rows import ChangeRow, GetRow, ScanRows, TypedRequest
 from cluster.wire.staleness import HowServed
 from harness.ports.api import CallLost, Ports, Refused, Unreachable
@@ -68,7 +68,7 @@ _BY_NUMBER = (
     *(ReadCell, WriteCell, CompareAndSet, ReadRows, WriteCells),
     *(HoldCells, SettleHold, PushHold, RegisterSession, AskReadTime),
 )
-_BY_KEY = (GetRow, ChangeRow, ScanRows, RegisterSession, AskReadTime)
+_BY_KEY = (GetRow, ChangeRow, ScanRows, SettleHold, PushHold, RegisterSession, AskReadTime)
 """What a table without and one with a primary key is asked."""
 
 
@@ -208,6 +208,24 @@ class RangeReplica:
             write_index=machine.write_index,
         )
 
+    def range_state(self) -> RangeState | None:
+        """What this replica knows to be closed, once it is open."""
+        if self._group is None:
+            return None
+        closed, configuration = self._closed.highest(), self._group.committed_configuration
+        return RangeState(
+            range_id=self.range_id,
+            holder=self._holding.held() is not None,
+            lag_ns=self.policy,
+            assigned=self._evaluation.assigned,
+            pushed=self._evaluation.pushed,
+            closed=closed,
+            resolved=min([closed, *(each.timestamp - 1 for each in self._machine.open_intents.values())]),
+            answered=dict(self._closed.answered),
+            voters=tuple(member.server_id for member in configuration.voters),
+            learners=tuple(member.server_id for member in configuration.learners),
+        )
+
     def report(self) -> TabletReport:
         """What masters are told of this replica."""
         created, group = self.created, self._group
@@ -275,26 +293,30 @@ class RangeReplica:
         if by_the_clock(read):
             read = with_time_fixed(read, self._clock.now())
         try:
-            return await self._read_once(read, 0)
+            return await self._read_once(read)
         except OpenIntent as met:
-            return await self._read_past(read, met.intent)
+            return await self._read_past(read, met.intent, met.as_of)
 
-    async def _read_past(self, read: Read, met: Intent) -> bytes:
-        """Read what a transaction holds just now: once it is settled, or pushed above the read, or not at all."""
-        began_ns, pushed = self._ports.clock.monotonic_ns(), False
-        asked = asked_time(read)
+    async def _read_past(self, read: Read, met: Intent, timestamp: int) -> bytes:
+        """Read what a transaction holds just now: once it is settled, or pushed above the read, or not at all.
+
+        The read's time stays what it was when it met the intent, also of a strong read: at a later one it would meet
+        again what was pushed above the first.
+        """
+        began_ns, pushed, unblocked = self._ports.clock.monotonic_ns(), False, met.timestamp - 1
         while (waited_ns := self._ports.clock.monotonic_ns() - began_ns) < 2 * self._push_after_ns:
             if waited_ns >= self._push_after_ns and not pushed:
                 pushed = True
-                await self._push(met.transaction, asked or self._clock.shown())
+                await self._push(met.transaction, timestamp)
             else:
                 await self._ports.clock.sleep(min(LOOK_S, self._push_after_ns / 4e9))
             try:
-                return await self._read_once(read, self._ports.clock.monotonic_ns() - began_ns)
+                waited = Waited(self._ports.clock.monotonic_ns() - began_ns, unblocked)
+                return await self._read_once(read, waited, timestamp)
             except OpenIntent as again:
                 met = again.intent
         message = "a transaction that is not decided yet has an intent there"
-        return encode(ErrorReply("INTENT_OPEN", message, definite=True, served=HowServed(asked=asked)))
+        return encode(ErrorReply("INTENT_OPEN", message, definite=True, served=HowServed(asked=asked_time(read))))
 
     async def _push(self, transaction: str, above: int) -> None:
         """Have what a transaction holds pushed above a time, or ended; whatever comes of it."""
@@ -312,12 +334,15 @@ class RangeReplica:
             self._pushing[transaction] = task
             task.add_done_callback(lambda _: self._pushing.pop(transaction, None))
 
-    def _read_once(self, read: Read, blocked_ns: int) -> Coroutine[Any, Any, bytes]:
+    def _read_once(
+        self, read: Read, waited: Waited = NOT_WAITED, timestamp: int | None = None
+    ) -> Coroutine[Any, Any, bytes]:
+        """One attempt; a strong read has a `timestamp` if an earlier one had it, and has waited since."""
         if not is_strong(read):
-            return self._reads.read(read, blocked_ns)
+            return self._reads.read(read, waited)
         if read.bound is not msgspec.UNSET and read.bound.anywhere and self._holding.held() is None:
-            return self._strong.read(read)
-        return self._evaluation.read(read)
+            return self._strong.read(read, timestamp, waited.blocked_ns)
+        return self._evaluation.read(read, arrived=timestamp)
 
     async def change_configuration(self, request: ChangeReplicas) -> ConfigurationReply | ErrorReply:
         """Add, promote or remove a replica (G1)."""

@@ -76,6 +76,15 @@ def puts_of(change: Change) -> tuple[Put, ...]:
     return (Put((partition, change.row, change.column), change.value),)
 
 
+def laid_for(change: Change) -> str | None:
+    """The transaction for which a change is laid, to be written when that is settled; None if it is written now."""
+    if type(change) is HoldCells:
+        return change.transaction
+    if type(change) is ChangeRow and change.transaction is not msgspec.UNSET:
+        return change.transaction
+    return None
+
+
 def points_of(puts: tuple[Put, ...]) -> tuple[Span, ...]:
     """What a change that writes these touches."""
     return tuple([point(put.key) for put in puts])

@@ -31,11 +31,14 @@ class StrongReads:
         """The replica's group is open."""
         self._log, self._group_id = log, group_id
 
-    async def read(self, read: Read) -> bytes:
+    async def read(self, read: Read, timestamp: int | None = None, blocked_ns: int = 0) -> bytes:
         """A strong read from its arrival to its answer, an encoded reply or ErrorReply: all failures are definite.
 
-        Raises OpenIntent.
+        With a `timestamp` the leaseholder has told that already, and what it has to find is applied here, but for what
+        was open then: it has waited for that for so long. Raises OpenIntent.
         """
+        if timestamp is not None:
+            return self._serve(read, timestamp, blocked_ns)
         log, leader = self._log, self.leader()
         if log is None or leader is None:
             return encode(ErrorReply("NOT_THE_LEADER", "no leaseholder is known here", definite=True))

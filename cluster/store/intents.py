@@ -32,11 +32,12 @@ _ROW_BYTES = 64
 
 
 class OpenIntent(Exception):
-    """A read or a write meets an intent that is not resolved: it has to wait, or to push the transaction."""
+    """A read as of a time, or a write, meets an intent that is not resolved: it has to wait, or to push the
+    transaction."""
 
-    def __init__(self, key: Key, intent: Intent) -> None:
+    def __init__(self, key: Key, intent: Intent, as_of: int) -> None:
         super().__init__(f"{key} has an intent of {intent.transaction} at {intent.timestamp}")
-        self.key, self.intent = key, intent
+        self.key, self.intent, self.as_of = key, intent, as_of
 
 
 class Intents:
@@ -63,7 +64,7 @@ class Intents:
         for at in range(bisect_left(keys, span[0]), bisect_left(keys, span[1])):
             intent = self.by_key[keys[at]]
             if intent.timestamp <= as_of:
-                raise OpenIntent(keys[at], intent)
+                raise OpenIntent(keys[at], intent, as_of)
 
     def lowest(self, span: Span) -> IntentRow | None:
         """The intent of the lowest timestamp in the span; None if there is none."""

@@ -207,7 +207,7 @@ class MvccStore:
         """
         before = self.intents.by_key.get(key)
         if before is not None and before.transaction != intent.transaction:
-            raise OpenIntent(key, before)
+            raise OpenIntent(key, before, LATEST)
         below = max(self.threshold, self.newest(point(key)))
         if intent.timestamp <= below:
             raise NotNewest(f"intent {intent.timestamp} of {key} is not above {below}")

@@ -41,6 +41,7 @@ from cluster.wire.messages import (
     DoneReply,
     ErrorReply,
     GetStatus,
+    Ping,
     ProbeDisk,
     RegisterSession,
     Request,
@@ -51,7 +52,7 @@ from cluster.wire.messages import (
     decode_request,
     encode,
 )
-from cluster.wire.operating import TransferLeadership
+from cluster.wire.operating import GetRanges, RangesReply, TransferLeadership
 from cluster.wire.peers import PeerStreams
 from harness.errors import UNDECODABLE
 from harness.ports.api import CallLost, DiskFull, Peer, Ports, Refused, Unreachable
@@ -209,6 +210,12 @@ class TabletServer:
     async def _admin(self, peer: Peer, request: Request) -> bytes:
         if isinstance(request, GetStatus):
             return self._status()
+        if isinstance(request, Ping):
+            return _DONE
+        if isinstance(request, GetRanges):
+            states = [replica.range_state() for replica in self._replicas.values()]
+            ranges = tuple(state for state in states if state is not None)
+            return encode(RangesReply(self._config.node_id, self._clock.shown(), ranges))
         if isinstance(request, ArmFailpoint | ProbeDisk):
             return encode(await self._inspection.answer(request))
         if isinstance(request, CreateTablet | AlterTablet | DeleteTablet):

@@ -31,7 +31,7 @@ from cluster.wire.messages import (
     RowRequest,
     TabletReport,
 )
-from cluster.wire.operating import LeadershipReply, TransferLeadership
+from cluster.wire.operating import LeadershipReply, RangeState, TransferLeadership
 from harness.ports.api import Ports
 
 
@@ -65,6 +65,9 @@ class Strategy(Protocol):
 
     def status(self) -> GroupState | None:
         """The replica's own view of its peers, once it is open."""
+
+    def range_state(self) -> RangeState | None:
+        """What this replica knows to be closed, once it is open; None of what is no range."""
 
     def report(self) -> TabletReport:
         """What masters are told of this replica."""

@@ -48,7 +48,7 @@ from cluster.wire.nouns import Seconds
 from cluster.wire.nouns import TableInfo as TableInfo
 from cluster.wire.nouns import TabletLocation as TabletLocation
 from cluster.wire.nouns import voters_wanted as voters_wanted
-from cluster.wire.operating import OperatorReply, OperatorRequest
+from cluster.wire.operating import GetRanges, OperatorReply, OperatorRequest, RangesReply
 from cluster.wire.rows import GetRow, ScanRows, TypedRequest, TypedRowsReply
 from cluster.wire.staleness import Bound, HowServed
 from harness.cell_address import CellAddress
@@ -315,6 +315,10 @@ class GetStatus(msgspec.Struct, frozen=True, tag=True):
     """To any node: its own `harness.protocols.NodeStatus`, with one entry per Raft group."""
 
 
+class Ping(msgspec.Struct, frozen=True, tag=True):
+    """To a tablet server: answer at once, so that a client knows how far away it is. Answered by `DoneReply`."""
+
+
 class ArmFailpoint(msgspec.Struct, frozen=True, tag=True):
     """To any node: act at this point from now on, as long as you live (`harness.ports.failpoints.Arming`).
 
@@ -361,7 +365,9 @@ Request: TypeAlias = (
     | RowRequest
     | ChangeReplicas
     | OperatorRequest
+    | GetRanges
     | GetStatus
+    | Ping
     | ArmFailpoint
     | ProbeDisk
 )
@@ -518,6 +524,7 @@ Reply: TypeAlias = (
     | RowsReply
     | ReadTime
     | TypedRowsReply
+    | RangesReply
     | StatusReply
     | ArmedReply
     | DiskReply

@@ -75,5 +75,38 @@ class LeadershipReply(msgspec.Struct, frozen=True, tag=True):
     lease_given_up: bool
 
 
+class GetRanges(msgspec.Struct, frozen=True, tag=True):
+    """To a tablet server: what it knows of its ranges' closed timestamps (R4). Answered by a `RangesReply`."""
+
+
+class RangeState(msgspec.Struct, frozen=True, array_like=True):
+    """A range as one replica knows it; times are HLC timestamps, 0 where there is none.
+
+    A `holder` of the lease says where C is, `assigned`, and how many writes it has `pushed` above C, which is to lie
+    `lag_ns` behind the clock. `closed` is what is closed at what this replica has applied, `resolved` as far as that
+    lies below every open intent; `answered` counts reads by who knew that their time was closed. `voters` and
+    `learners` are node ids of the committed configuration.
+    """
+
+    range_id: str
+    holder: bool
+    lag_ns: int
+    assigned: int
+    pushed: int
+    closed: int
+    resolved: int
+    answered: dict[str, int]
+    voters: tuple[str, ...]
+    learners: tuple[str, ...]
+
+
+class RangesReply(msgspec.Struct, frozen=True, tag=True):
+    """The ranges of a node that has been asked for them, and the time that its clock showed then, as a timestamp."""
+
+    node_id: str
+    shown: int
+    ranges: tuple[RangeState, ...]
+
+
 OperatorRequest: TypeAlias = ChangeMasters | DecommissionServer | GetDecommission | TransferLeadership
 OperatorReply: TypeAlias = DecommissionReply | LeadershipReply

@@ -23,7 +23,8 @@ class ChangeRow(msgspec.Struct, frozen=True, tag=True):
     """Change one row; `cells` are columns that are no key, and their values.
 
     Answered by `Done`: `insert` is not applied where the row is there, `update` and `delete` where it isn't. A row that
-    is inserted gets the defaults of columns that are not named.
+    is inserted gets the defaults of columns that are not named. With a `transaction` it is laid for that, as by
+    `HoldCells`, and written when that is settled.
     """
 
     request_id: RequestId
@@ -35,6 +36,7 @@ class ChangeRow(msgspec.Struct, frozen=True, tag=True):
     cells: tuple[tuple[int, Value], ...]
     schema_version: int
     requested: int | None = None
+    transaction: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class GetRow(msgspec.Struct, frozen=True, tag=True):

@@ -60,6 +60,7 @@ def test_a_read_is_served_at_the_time_or_within_the_bound_that_is_wished() -> No
 def test_a_wish_that_cannot_be_is_refused_by_its_name(kind: str, wish: ReadWish) -> None:
     async def scenario(rig: TableRig) -> None:
         client, _ = await begun(rig)
+        await asyncio.sleep(1)  # all replicas have applied the write
         with pytest.raises(DefiniteError) as refused:
             await client.read("registers", CELL, **wish)
         assert refused.value.kind == kind

@@ -1,0 +1,81 @@
+"""Which replica a client takes for the nearest: by pings in the background, and by what answers told."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from cluster.client.reading import Nearby
+from cluster.wire.messages import WIRE_VERSION
+from harness.cell_address import CellAddress
+from harness.ports.api import node_of
+from harness.ports.sim.link import LinkOptions
+from harness.ports.sim.world import World
+from tests.cluster.table_rig import KNOBS, TableRig
+
+MS = 1_000_000
+S = 1_000 * MS
+
+
+def test_the_nearest_comes_first_and_who_did_not_answer_last() -> None:
+    now_ns = [0]
+    near = Nearby(lambda: now_ns[0])
+    assert near.due("abc") == ["a", "b", "c"] and not near.knows("abc")
+    near.answered("b", 5 * MS)
+    near.answered("a", 9 * MS)
+    near.missed("c")
+    assert near.nearest("abcd") == ["b", "a", "d", "c"] and near.due("abcd") == ["d"]
+    now_ns[0] = 3 * S
+    assert near.due("abc") == ["c"]
+    near.answered("c", MS)
+    assert near.nearest("abc") == ["c", "b", "a"], "one answer is enough where it was away"
+    now_ns[0] = 12 * S
+    assert near.due("abc") == ["a", "b"] and near.nearest("abc") == ["c", "b", "a"], "what was known still counts"
+
+
+def test_closed_times_follow_the_clock() -> None:
+    now_ns = [0]
+    near = Nearby(lambda: now_ns[0])
+    assert near.may_serve("tablet", "a", 1_000)
+    near.note_closed("tablet", "a", 900)
+    assert not near.may_serve("tablet", "a", 1_000)
+    now_ns[0] = 100
+    assert near.may_serve("tablet", "a", 1_000) and not near.may_serve("tablet", "a", 1_001)
+
+
+def test_reads_go_to_the_nearest_replica_and_when_that_is_dead_wait_for_it_once_at_most() -> None:
+    def plan(source: str, target: str) -> LinkOptions:
+        """The higher its number, the farther away a server is from clients."""
+        numbers = [int(name[1:]) for name in (source, target) if name[:1] == "t"]
+        away = sum(numbers) * 10 * MS if len(numbers) == 1 else MS
+        return LinkOptions(delay_ns=(away, away))
+
+    async def scenario(rig: TableRig) -> None:
+        await rig.begin()
+        client = rig.database.admin_client(5)
+        written = (await client.write("registers", CellAddress(0), 1)).reply.timestamp
+        await asyncio.sleep(2)
+        (tablet,) = (await client.table_locations("registers")).tablets
+        nearest, second = sorted(node_of(replica.node_id) for replica in tablet.replicas)[:2]
+        reads = [await client.read("registers", CellAddress(0), as_of=written) for _ in range(5)]
+        assert {node_of(read.node) for read in reads} == {nearest}
+        await rig.database.kill(nearest)
+        clock, slow = rig.database.admin_clock(), 0
+        for _ in range(20):
+            began_ns = clock.monotonic_ns()
+            read = await client.read("registers", CellAddress(0), as_of=written)
+            slow += clock.monotonic_ns() - began_ns > S // 2
+            assert node_of(read.node) == second
+            await clock.sleep(0.5)
+        assert slow <= 1
+        await rig.database.start(nearest)
+        await clock.sleep(5)
+        for _ in range(3):
+            read = await client.read("registers", CellAddress(0), as_of=written)
+            await clock.sleep(1)
+        assert node_of(read.node) == nearest
+        client.close()
+
+    with World(1, network=plan, version=WIRE_VERSION) as world:
+        world.run(scenario(TableRig(world, msgspec.structs.replace(KNOBS, closed_lag_ms=300))))
