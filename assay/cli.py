@@ -501,6 +501,19 @@ def cluster_check(
     return check_cluster(run_directory, store, json_output)
 
 
+@cluster_app.command(name="ranges")
+def cluster_ranges(
+    table: Annotated[str, typer.Argument(help="Only ranges of this table.")] = "",
+    store: Store = Path("store"),
+    json_output: Json = False,
+    debug: Debug = False,
+) -> int:
+    """Say how far each range of the cluster that is up is closed and resolved, and where its replicas stand."""
+    from assay.cluster_command import show_ranges
+
+    return show_ranges(store, table, json_output)
+
+
 @cluster_app.command(name="call")
 def cluster_call(
     name: Annotated[str, typer.Argument(metavar="CALL", help="Such as CreateTable, AlterTable, ListTables.")],

@@ -1,4 +1,4 @@
-"""`assay cluster up | status | check | call | repair`: a cluster in containers to work with, seen as an operator.
+"""`assay cluster up | status | check | ranges | call | repair`: a cluster in containers, seen as an operator.
 
 The cluster that is up is told of in a file in the store, which is there as long as it is up.
 """
@@ -22,6 +22,7 @@ from cluster.client.client import ClusterClient
 from cluster.deploy.adapter import node_status
 from cluster.deploy.readiness import ready_timeout_s
 from cluster.health.check import ClusterReport, look, report_text
+from cluster.health.ranges import look_at_ranges, ranges_text
 from cluster.quorum.client import repair_table
 from cluster.quorum.messages import Repaired
 from cluster.raft.types import Member
@@ -275,6 +276,16 @@ def show_status(store: Path, json_output: bool) -> int:
 
 def _leads(report: ClusterReport) -> Iterator[bool]:
     return (row.facts.get("state") == "leader" for row in report.masters)
+
+
+def show_ranges(store: Path, table: str, json_output: bool) -> int:
+    """How far ranges are closed, and where they stand; 0 if each has a holder, else 1. Raises UserError."""
+    try:
+        report = asyncio.run(with_cluster(store, lambda client, up: look_at_ranges(client, table)))
+    except (DefiniteError, IndefiniteError) as error:
+        raise UserError(f"Ranges can't be told ({error.kind}): {error}.") from error
+    print(as_json(report) if json_output else ranges_text(report))
+    return 0 if report.served else 1
 
 
 def call_cluster(store: Path, name: str, words: Sequence[str]) -> int:

@@ -351,7 +351,7 @@ def _lines(report: ClusterReport) -> Iterator[str]:
     for title, rows in sections:
         if rows:
             yield title
-            yield from _columns(rows)
+            yield from in_columns(rows)
             yield ""
     counts = ", ".join(f"{count} {name}" for name, count in report.checked.items())
     if report.healthy:
@@ -365,7 +365,8 @@ def _lines(report: ClusterReport) -> Iterator[str]:
     yield f"NOT HEALTHY: {number} problem{'s' if number > 1 else ''}; {counts}"
 
 
-def _columns(rows: Sequence[HealthRow]) -> Iterator[str]:
+def in_columns(rows: Sequence[HealthRow]) -> Iterator[str]:
+    """Lines of a table with a column for each fact that any of the rows has."""
     heads = ["name", *dict.fromkeys(name for row in rows for name in row.facts)]
     cells = [heads, *([row.subject, *(row.facts.get(name, "") for name in heads[1:])] for row in rows)]
     widths = [max(len(line[i]) for line in cells) for i in range(len(heads))]

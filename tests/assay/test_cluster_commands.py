@@ -41,6 +41,8 @@ def test_the_report_of_a_saved_run_is_shown_again(tmp_path: Path, capsys: pytest
     [
         (["check"], "No cluster is up"),
         (["status"], "No cluster is up"),
+        (["ranges"], "No cluster is up"),
+        (["ranges", "orders", "--json"], "No cluster is up"),
         (["call", "ListTables"], "No cluster is up"),
         (["repair", "orders"], "No cluster is up"),
         (["repair", "orders", "--timeout", "-1"], "--timeout is -1; it has to lie between"),
