@@ -173,6 +173,7 @@ def make_test(
     pinned = {} if inputs is None else inputs.pinned(options.targets)
     asked = NemesisOptions(5.0, options.probe_period, options.time_limit, options.swarm, floors, pinned)
     faults = package(nemeses, database, environment, asked, child(entropy))
+    own = [floor for floor in chosen.own_floors if floor.nemesis in ("", *faults.kinds)]
     for line in _drawn(options, nemeses, faults, world):
         tell(line)
     test = Test(
@@ -195,7 +196,7 @@ def make_test(
         fs=chosen.fs,
         requested_faults=faults.kinds,
         floors=without_availability(floors) if faults.unavailable else floors,
-        own_floors=() if faults.unavailable else chosen.own_floors,
+        own_floors=() if faults.unavailable else tuple(own),
         op_timeout_s=options.op_timeout,
         ready_timeout_s=ready_timeout_s(len(database.nodes)),
         recovery_budget_s=_recovery_budget_s(options, database),

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from harness.errors import UserError
+from harness.history.columns import SCHEMA
 from harness.history.ops import Op
 from harness.history.saved import open_saved
 from harness.history.table import batches
@@ -22,10 +23,12 @@ Flags: TypeAlias = pa.Array
 
 NEAR_NS: Final = 1_000_000_000
 _AFTER: Final = '{"after":'
+_SEEN: Final = r'^\{"seen":(?P<seen>\d+)'
 
 _COLUMNS: Final = (
     *("process", "phase", "type", "f", "mode", "route", "requested_ts", "served_ts"),
-    *("min_ts", "closed_ts", "blocked_ns", "value"),
+    *("min_ts", "closed_ts", "unblocked_ts", "blocked_ns", "value"),
+    *("node", "invoke_time", "complete_time"),
 )
 
 
@@ -34,7 +37,7 @@ def _of_any_replica(rows: pa.RecordBatch) -> Flags:
 
 
 def _off_leaseholder(rows: pa.RecordBatch) -> Flags:
-    away = pc.or_(pc.starts_with(rows["route"], "follower"), pc.starts_with(rows["route"], "strong-anywhere"))
+    away = pc.or_(pc.starts_with(rows["route"], "follower"), _strong(rows))
     return pc.and_(_of_any_replica(rows), away)
 
 
@@ -52,12 +55,38 @@ def _scans_above(rows: pa.RecordBatch) -> Flags:
     return pc.and_(pc.equal(rows["f"], "scan"), pc.greater(rows["served_ts"], rows["min_ts"]))
 
 
+def _strong(rows: pa.RecordBatch) -> Flags:
+    return pc.starts_with(rows["route"], "strong-anywhere")
+
+
 def _waited(rows: pa.RecordBatch) -> Flags:
     return pc.and_(_of_any_replica(rows), pc.greater(rows["blocked_ns"], 0))
 
 
+def _waited_for_intents(rows: pa.RecordBatch) -> Flags:
+    return pc.and_(_waited(rows), pc.invert(_strong(rows)))
+
+
+def _waited_for_log(rows: pa.RecordBatch) -> Flags:
+    return pc.and_(_waited(rows), _strong(rows))
+
+
+def _held_back(rows: pa.RecordBatch) -> Flags:
+    within = pc.is_in(rows["mode"], pa.array(["staleness", "nearest", "minimum"]))
+    return pc.and_(pc.and_(_of_any_replica(rows), within), pc.less(rows["unblocked_ts"], rows["closed_ts"]))
+
+
 def _pushed(rows: pa.RecordBatch) -> Flags:
     return pc.and_(pc.is_null(rows["route"]), pc.greater(rows["served_ts"], rows["requested_ts"]))
+
+
+def _pushed_by_closed(rows: pa.RecordBatch) -> Flags:
+    return pc.and_(_pushed(rows), pc.less_equal(rows["requested_ts"], rows["closed_ts"]))
+
+
+def _out_of_order(rows: pa.RecordBatch) -> Flags:
+    seen = pc.struct_field(pc.extract_regex(rows["value"], _SEEN), "seen").cast(pa.int64())
+    return pc.and_(pc.is_null(rows["route"]), pc.less(rows["served_ts"], seen))
 
 
 FIGURES: Final[Mapping[str, Callable[[pa.RecordBatch], Flags]]] = MappingProxyType(
@@ -67,10 +96,34 @@ FIGURES: Final[Mapping[str, Callable[[pa.RecordBatch], Flags]]] = MappingProxyTy
         "reads that the side transport made possible": _by_side_transport,
         "reads within 1 s of what was closed": _near_frontier,
         "scans of several ranges at a time above the least": _scans_above,
-        "reads that waited for what was open": _waited,
+        "reads that waited for what was open": _waited_for_intents,
         "changes that were pushed to a later time": _pushed,
+        "strong reads that waited for the log": _waited_for_log,
+        "reads within a bound that what was open held back": _held_back,
+        "changes that were pushed above what was known to be closed": _pushed_by_closed,
+        "changes at an earlier time than one before them": _out_of_order,
     }
 )
+"""What is known to be closed as a change is asked for is its `closed_ts`; `{"seen": …}` in its value is the highest
+time at which a change of its partition had been committed by then."""
+
+
+def reads_cut_off(kind: str) -> str:
+    """The figure of reads that nodes served which faults of a kind had cut off then."""
+    return f"reads off the leaseholder by nodes under {kind}"
+
+
+Spans: TypeAlias = Sequence[tuple[int, int]]
+"""From when to when, ns since the run's start."""
+
+
+def _cut_off(rows: pa.RecordBatch, spans: Mapping[str, Spans]) -> int:
+    """Reads that nodes served within these spans of theirs, from their beginning to their end."""
+    away, count = _off_leaseholder(rows), 0
+    for node, (begin, end) in [(node, span) for node, known in spans.items() for span in known]:
+        within = pc.and_(pc.greater_equal(rows["invoke_time"], begin), pc.less(rows["complete_time"], end))
+        count += pc.sum(pc.and_(pc.and_(away, pc.equal(rows["node"], node)), within)).as_py() or 0
+    return count
 
 
 def _pairs(rows: pa.RecordBatch) -> dict[str, int]:
@@ -85,25 +138,44 @@ def _pairs(rows: pa.RecordBatch) -> dict[str, int]:
     return counts
 
 
-def figures_in_parquet(path: Path, phase: str) -> dict[str, int]:
-    """The figures of a phase of a saved history; raises UserError if it can't be read."""
+def figures_of(ops: Sequence[Op]) -> Counter[str]:
+    """The figures of completions that succeeded; all but those of faults."""
+    known = [name for name in _COLUMNS if name in Op.__struct_fields__ and name != "value"]
+    columns: dict[str, list[Any]] = {name: [getattr(op, name) for op in ops] for name in known}
+    columns["value"] = [None if op.value is None else msgspec.json.encode(op.value).decode() for op in ops]
+    fields = pa.schema([SCHEMA.field(name) for name in columns])
+    return _counts(pa.RecordBatch.from_pydict(columns, schema=fields))
+
+
+def _counts(rows: pa.RecordBatch) -> Counter[str]:
+    counts = Counter({name: pc.sum(look(rows)).as_py() or 0 for name, look in FIGURES.items()})
+    counts.update(_pairs(rows))
+    return counts
+
+
+def figures_in_parquet(path: Path, phase: str, cut_off: Mapping[str, Mapping[str, Spans]] = {}) -> dict[str, int]:
+    """The figures of a phase of a saved history; raises UserError if it can't be read.
+
+    `cut_off` says by kind of fault when each node was cut off.
+    """
     try:
-        return _figures(open_saved(path).batches(_COLUMNS, texts=()), phase)
+        return _figures(open_saved(path).batches(_COLUMNS, texts=()), phase, cut_off)
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"The history {path} can't be read: {error}.") from error
 
 
-def figures_in_events(events: Iterable[Op], phase: str) -> dict[str, int]:
+def figures_in_events(
+    events: Iterable[Op], phase: str, cut_off: Mapping[str, Mapping[str, Spans]] = {}
+) -> dict[str, int]:
     """The figures of a phase of a history given as events."""
-    return _figures(batches(events), phase)
+    return _figures(batches(events), phase, cut_off)
 
 
-def _figures(found: Iterable[pa.RecordBatch], phase: str) -> dict[str, int]:
-    counts: Counter[str] = Counter(dict.fromkeys(FIGURES, 0))
+def _figures(found: Iterable[pa.RecordBatch], phase: str, cut_off: Mapping[str, Mapping[str, Spans]]) -> dict[str, int]:
+    counts: Counter[str] = Counter(dict.fromkeys((*FIGURES, *map(reads_cut_off, cut_off)), 0))
     for batch in found:
         clients = pc.and_(pc.greater_equal(batch["process"], 0), pc.equal(batch["type"], "ok"))
         rows = batch.filter(pc.and_(clients, pc.fill_null(pc.equal(batch["phase"], phase), False)))
-        for name, look in FIGURES.items():
-            counts[name] += pc.sum(look(rows)).as_py() or 0
-        counts.update(_pairs(rows))
+        counts.update(_counts(rows))
+        counts.update({reads_cut_off(kind): _cut_off(rows, spans) for kind, spans in cut_off.items()})
     return dict(counts)

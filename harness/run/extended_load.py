@@ -6,6 +6,7 @@ some. What decides is only what was done and seen, never what it was like: it ca
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 import msgspec
@@ -13,9 +14,10 @@ from msgspec.structs import replace
 
 from harness.generators import any_of, clients, nemesis, stagger
 from harness.generators.core import DONE, Context, Generator, Pending, Source, Step, lift, nanos
+from harness.history.figures import figures_of
 from harness.history.ops import Op
 from harness.run.spec import Test
-from harness.verdict.adequacy import LEAST_SUCCESSES, Floors, fault_shortfall
+from harness.verdict.adequacy import LEAST_SUCCESSES, FloorOf, Floors, fault_shortfall
 from harness.verdict.faults import FaultLog, kinds_of
 
 _UNSET_NS = -1
@@ -50,8 +52,35 @@ def wanted_faults(kinds: tuple[str, ...], floors: Floors) -> WantedFaults:
     return WantedFaults(kinds, floors, lacking=kinds)
 
 
+_COUNTED_AT_ONCE = 256
+
+
+class WantedFigures(msgspec.Struct, frozen=True):
+    """What there is to be of a workload's figures (`harness.history.figures`), as counts: what was found so far, and
+    what has succeeded since that was counted."""
+
+    floors: tuple[FloorOf, ...] = ()
+    found: Mapping[str, int] = {}
+    since: tuple[Op, ...] = ()
+
+    def after(self, event: Op) -> WantedFigures:
+        """With a success more."""
+        since = (*self.since, event)
+        return replace(self, since=since) if len(since) < _COUNTED_AT_ONCE else replace(self, since=since).counted()
+
+    def counted(self) -> WantedFigures:
+        """With all that has succeeded counted."""
+        return replace(self, found=Counter(self.found) + figures_of(self.since), since=()) if self.since else self
+
+    @property
+    def lacking(self) -> bool:
+        """Whether too little has come."""
+        found = self.counted().found
+        return any(found.get(floor.figure, 0) < floor.least for floor in self.floors)
+
+
 class WantedEvidence(msgspec.Struct, frozen=True):
-    """What is still to come: of `faults`, successes by `f`, and a rate of them.
+    """What is still to come: of `faults`, successes by `f`, a rate of them, and `figures` of a workload's own.
 
     `ok` successes have come so far. A load in which nothing ever succeeds is not waited for: its verdict is known.
     """
@@ -59,6 +88,7 @@ class WantedEvidence(msgspec.Struct, frozen=True):
     faults: WantedFaults = WantedFaults()
     successes: Mapping[str, int] = {}
     rate_hz: float = 0.0
+    figures: WantedFigures = WantedFigures()
     ok: int = 0
 
     def after(self, event: Op) -> WantedEvidence:
@@ -68,22 +98,32 @@ class WantedEvidence(msgspec.Struct, frozen=True):
             return self if faults is self.faults else replace(self, faults=faults)
         if event.type != "ok":
             return self
+        figures = self.figures.after(event) if self.figures.floors else self.figures
         left = self.successes.get(event.f)
         if left is None:
-            return replace(self, ok=self.ok + 1)
+            return replace(self, ok=self.ok + 1, figures=figures)
         others = {f: count for f, count in self.successes.items() if f != event.f}
         successes = {**others, event.f: left - 1} if left > 1 else others
-        return replace(self, successes=successes, ok=self.ok + 1)
+        return replace(self, successes=successes, ok=self.ok + 1, figures=figures)
 
     def waited_for(self, load_s: float) -> bool:
         """Whether a load that has lasted so long should go on."""
-        return self.ok > 0 and (bool(self.faults.lacking) or bool(self.successes) or self.ok < self.rate_hz * load_s)
+        asked = bool(self.faults.lacking) or bool(self.successes) or self.ok < self.rate_hz * load_s
+        return self.ok > 0 and (asked or self.figures.lacking)
 
 
-def wanted(fs: tuple[str, ...], kinds: tuple[str, ...], floors: Floors, rate_hz: float | None) -> WantedEvidence:
+def wanted(
+    fs: tuple[str, ...],
+    kinds: tuple[str, ...],
+    floors: Floors,
+    rate_hz: float | None,
+    own_floors: tuple[FloorOf, ...] = (),
+) -> WantedEvidence:
     """What a load with these floors is to bring that comes with time: shares of what was asked do not."""
     successes = dict.fromkeys(fs, LEAST_SUCCESSES) if floors.each_f else {}
-    return WantedEvidence(wanted_faults(kinds, floors), successes, floors.rate * (rate_hz or 0.0))
+    counts = tuple(floor for floor in own_floors if not (floor.of or floor.nemesis))
+    rate = floors.rate * (rate_hz or 0.0)
+    return WantedEvidence(wanted_faults(kinds, floors), successes, rate, WantedFigures(counts))
 
 
 def load_of(test: Test) -> Generator:
@@ -92,7 +132,7 @@ def load_of(test: Test) -> Generator:
     source = clients(work)
     if test.nemesis_generator is not None:
         source = any_of(source, nemesis(test.nemesis_generator))
-    lacking = wanted(test.fs, test.requested_faults, test.floors, test.rate_hz)
+    lacking = wanted(test.fs, test.requested_faults, test.floors, test.rate_hz, test.own_floors)
     return until_seen(test.time_limit_s, test.extra_s, lacking, source)
 
 

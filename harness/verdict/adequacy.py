@@ -57,11 +57,13 @@ class Floors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class FloorOf(msgspec.Struct, frozen=True):
     """A floor of a workload's own: how much of a figure of its history (`harness.history.figures`) there has to be at
-    least, as a count, or as a share `of` another figure."""
+    least, as a count, or as a share `of` another figure; with a `nemesis` only where that kind of fault was asked for.
+    """
 
     figure: str
     least: float
     of: str = ""
+    nemesis: str = ""
 
 
 class NodesAsked(msgspec.Struct, frozen=True):

@@ -159,7 +159,7 @@ def load_facts(rundir: RunDir, outcome: OutcomeRecord | None = None) -> Facts:
         served=_served(record, summary),
         time_limit_s=record.time_limit_s,
         own_floors=record.own_floors,
-        figures=_figures(rundir) if record.own_floors else {},
+        figures=_figures(rundir, record.own_floors) if record.own_floors else {},
     )
     return Facts(
         done=done,
@@ -178,10 +178,14 @@ def load_facts(rundir: RunDir, outcome: OutcomeRecord | None = None) -> Facts:
     )
 
 
-def _figures(rundir: RunDir) -> Mapping[str, int]:
+def _figures(rundir: RunDir, floors: Sequence[FloorOf]) -> Mapping[str, int]:
+    cut_off: dict[str, dict[str, list[tuple[int, int]]]] = {floor.nemesis: {} for floor in floors if floor.nemesis}
+    for fault in load_faults(rundir) if cut_off else ():
+        for node in fault.targets if fault.kind in cut_off else ():
+            cut_off[fault.kind].setdefault(node, []).extend(fault.spans or ())
     if rundir.history_parquet.exists():
-        return figures_in_parquet(rundir.history_parquet, "main")
-    return figures_in_events(read_journal(rundir.journal), "main")
+        return figures_in_parquet(rundir.history_parquet, "main", cut_off)
+    return figures_in_events(read_journal(rundir.journal), "main", cut_off)
 
 
 def _hurt(rundir: RunDir, record: RunRecord, summary: HistorySummary, load_s: float) -> Hurt | None:

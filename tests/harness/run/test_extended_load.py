@@ -10,12 +10,16 @@ import pytest
 from harness.generators import delay, draw, invoke, sleep
 from harness.generators.simulate import simulate
 from harness.history.ops import Op, OpType
-from harness.run.extended_load import WantedEvidence, WantedFaults, until_seen, wanted, wanted_faults
-from harness.verdict.adequacy import Floors
+from harness.run.extended_load import WantedEvidence, WantedFaults, WantedFigures, until_seen, wanted, wanted_faults
+from harness.verdict.adequacy import FloorOf, Floors
 from tests.harness.run.memory_runs import Setup, kill
 
 SECOND_NS = 1_000_000_000
-WORK = draw(0, lambda context, chance, n: invoke("write", value=n))
+WORK = draw(0, lambda context, chance, n: invoke("write", value={"after": "strong"}))
+
+
+def figures(name: str, least: float) -> WantedFigures:
+    return WantedFigures((FloorOf(name, least),))
 
 
 def lasted_s(lacking: WantedEvidence, kinds: list[OpType], extra_s: float = 6.0) -> float:
@@ -36,6 +40,9 @@ def lasted_s(lacking: WantedEvidence, kinds: list[OpType], extra_s: float = 6.0)
         (WantedEvidence(successes={"write": 3}), ["ok", *["fail"] * 9], 3.0),
         (WantedEvidence(rate_hz=2.0), ["ok", *["info"] * 7], 3.25),
         (WantedEvidence(successes={"read": 1}), ["ok"], 7.75),
+        (WantedEvidence(figures=figures("change after strong", 4)), [], 1.75),
+        (WantedEvidence(figures=figures("change after strong", 12)), [], 2.75),
+        (WantedEvidence(figures=figures("strong after change", 1)), [], 7.75),
         (WantedEvidence(wanted_faults(("kill",), Floors())), ["ok"], 7.75),
         (WantedEvidence(wanted_faults(("kill",), Floors())), ["fail"] * 100, 1.75),
     ],
