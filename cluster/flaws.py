@@ -250,6 +250,20 @@ FLAWS: dict[str, Flaw] = {
             "partition",
         ),
         Flaw(
+            "index-before-latches",
+            "R8",
+            "the position that another replica waits for is from before the changes in flight: it misses them",
+            "strong-anywhere",
+            "leadership",
+        ),
+        Flaw(
+            "strong-unrecorded",
+            "R8",
+            "the time of a strong read elsewhere is not remembered: changes are written under it",
+            "strong-anywhere",
+            "leadership",
+        ),
+        Flaw(
             "support-not-waited-out",
             "G3",
             "a new leader begins its lease within what members promised to the old one: a write under served reads",

@@ -3,6 +3,7 @@
 `follower-reads` reads cells and slices as of a time T, most of them near the *frontier*, which is what is closed by
 now, some at a T that was served before, to whomever. `bounded-staleness` reads cells, and scans of several ranges, that
 may be so old, or no older than what was seen. Both learn from completions: what was served, and what was closed there.
+`strong-anywhere` is the mix of `register`, with reads that are strong wherever they are served.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from random import Random
 import msgspec
 from msgspec.structs import replace
 
+from harness.generators.bounds import map_ops
 from harness.generators.core import PENDING, Chance, Context, Generator, Step, child, draw, fill, invoke
+from harness.history.figures import reads_cut_off
 from harness.history.ops import Mop, Op, cas, read, write
 from harness.verdict.adequacy import FloorOf
+from workloads import register
 from workloads.api import Option, Options, Workload
 
 S = 1_000_000_000
@@ -49,9 +53,99 @@ class Frontier(msgspec.Struct, frozen=True):
 
     def after(self, event: Op) -> Frontier:
         """With what another completion says."""
-        if event.closed_ts is None:
+        if event.closed_ts is None or event.route is None:
             return self
         return Frontier((*self.distances[1 - HEARD :], event.closed_ts - event.time))
+
+
+HELD_NS = (S // 2, S, 2 * S, 2 * S)
+"""How long transactions hold what they have laid before they commit."""
+HELD_SHARE = 0.1
+"""Of the reads near the frontier, those of what a transaction holds then, which have to wait."""
+EARLIER_NS = S // 20
+"""How far below a time that was served, or closed, a change asks for at the most."""
+
+
+class HeldChange(msgspec.Struct, frozen=True):
+    """What a transaction has laid at `laid_ts`, or may have where nobody knows what became of that; it is settled from
+    `due_ns` on, in the run's time."""
+
+    transaction: str
+    partition: int
+    row: int
+    value: int
+    laid_ts: int | None
+    due_ns: int
+    commits: bool
+
+
+class LateChanges(msgspec.Struct, frozen=True):
+    """Changes that come out of order of time: what transactions hold, and what is known of each partition, which
+    changes ask to be earlier than. `closed` is the highest time that is known to be closed there, `newest` that of a
+    change, with its row."""
+
+    held: tuple[HeldChange, ...] = ()
+    closed: dict[int, int] = {}
+    newest: dict[int, tuple[int, int]] = {}
+
+    def after(self, event: Op) -> LateChanges:
+        """With what a completion says."""
+        if event.f == "hold":
+            return self._laid(event)
+        if event.type != "ok" or not event.mops:
+            return self
+        mop, known = event.mops[0], self
+        if event.f != "scan" and event.closed_ts is not None and event.route is not None:
+            highest = max(event.closed_ts, self.closed.get(mop.partition, 0))
+            known = replace(self, closed=self.closed | {mop.partition: highest})
+        if mop.f in ("w", "cas") and event.served_ts is not None:
+            highest_row = max((event.served_ts, mop.row), self.newest.get(mop.partition, (0, 0)))
+            known = replace(known, newest=self.newest | {mop.partition: highest_row})
+        return known
+
+    def _laid(self, event: Op) -> LateChanges:
+        if event.type not in ("ok", "info"):
+            return self
+        named = event.value
+        due_ns, laid = event.time + HELD_NS[named["value"] % len(HELD_NS)], event.served_ts
+        left = HeldChange(**named, laid_ts=laid, due_ns=due_ns, commits=event.type == "ok")
+        return replace(self, held=(*self.held, left))
+
+    def due(self, now_ns: int) -> HeldChange | None:
+        """What is to be settled now."""
+        return next((each for each in self.held if each.due_ns <= now_ns), None)
+
+    def without(self, held: HeldChange | None) -> LateChanges:
+        """Once that is being settled."""
+        return self if held is None else replace(self, held=tuple(each for each in self.held if each is not held))
+
+    def hold(self, partition: int, row: int, value: int) -> Op:
+        """Lay a write for a transaction of its own, at the earliest time that may be had: reads come upon it soon."""
+        named = {"transaction": f"x{value}", "partition": partition, "row": row, "value": value}
+        closed = self.closed.get(partition)
+        return replace(invoke("hold", value=named), requested_ts=closed, closed_ts=closed)
+
+    def settle(self, held: HeldChange, column: int = 0) -> Op:
+        """Commit what is held, or let go what may be."""
+        named = {"transaction": held.transaction, "partition": held.partition}
+        if not held.commits:
+            return invoke("release", value=named)
+        mop = replace(write(held.partition, held.value), row=held.row, column=column)
+        return invoke("settle", mop, value={"seen": self._seen(held.partition)} | named)
+
+    def earlier(self, chance: Chance, change: Op) -> Op:
+        """The change at an earlier time than it would have: below what is closed, or than another row's last change."""
+        partition, row = change.mops[0].partition, change.mops[0].row
+        closed, (time, of_row) = self.closed.get(partition), self.newest.get(partition, (0, row))
+        if chance.uniform() < 0.5 or of_row == row:
+            time = closed or 0
+        if not time:
+            return change
+        told = replace(change, value={"seen": self._seen(partition)}, closed_ts=closed)
+        return replace(told, requested_ts=max(1, time - chance.below(EARLIER_NS)))
+
+    def _seen(self, partition: int) -> int:
+        return self.newest.get(partition, (0, 0))[0]
 
 
 class ReadsAtTimes(msgspec.Struct, frozen=True):
@@ -64,17 +158,27 @@ class ReadsAtTimes(msgspec.Struct, frozen=True):
     served: tuple[tuple[int, int, int], ...] = ()
     left: tuple[tuple[int, int, int | None], ...] = ()
     frontier: Frontier = Frontier()
+    late: LateChanges = LateChanges()
 
     def step(self, context: Context) -> Step:
-        op = fill(self._next(Chance(child(self.seed, self.count)), context.time_ns), context)
-        return (PENDING, self) if op is None else (op, replace(self, count=self.count + 1))
+        due = self.late.due(context.time_ns)
+        chance = Chance(child(self.seed, self.count))
+        op = fill(self._next(chance, context.time_ns) if due is None else self.late.settle(due), context)
+        if op is None:
+            return PENDING, self
+        return op, replace(self, count=self.count + 1, late=self.late.without(due))
 
     def update(self, context: Context, event: Op) -> Generator:
+        if event.type == "invoke":
+            return self
+        return replace(self, late=self.late.after(event))._learnt(event)
+
+    def _learnt(self, event: Op) -> ReadsAtTimes:
         if event.type != "ok" or not event.mops or event.served_ts is None:
             return self
         mop = event.mops[0]
         served = (*self.served[1 - RECENT :], (mop.partition, mop.row, event.served_ts))
-        changed = ((mop.partition, mop.row, mop.value),) if event.f in ("write", "cas") else ()
+        changed = ((mop.partition, mop.row, mop.value),) if mop.f in ("w", "cas") else ()
         left = (*self.left, *changed)[-RECENT:]
         return replace(self, served=served, left=left, frontier=self.frontier.after(event))
 
@@ -89,6 +193,9 @@ class ReadsAtTimes(msgspec.Struct, frozen=True):
         if kind < self.options["again"] + self.options["ago"] or not self.frontier.distances:
             return replace(self._read(chance, partition, row), mode="ago", bound=chance.choice(AGO_NS))
         time = self.frontier.at(now_ns) - MARGIN_NS - chance.below(NEAR_NS)
+        if self.late.held and chance.uniform() < HELD_SHARE:
+            held = chance.choice(self.late.held)
+            partition, row, time = held.partition, held.row, max(time, held.laid_ts or 0)
         return replace(self._read(chance, partition, row), mode="exact", requested_ts=time)
 
     def _read(self, chance: Chance, partition: int, row: int) -> Op:
@@ -100,7 +207,16 @@ class ReadsAtTimes(msgspec.Struct, frozen=True):
         if chance.uniform() < self.options["cas"]:
             expected = next((value for *cell, value in reversed(self.left) if cell == [partition, row]), None)
             return invoke("cas", replace(cas(partition, expected, self.count + 1), row=row))
-        return invoke("write", replace(write(partition, self.count + 1), row=row))
+        return _held_or_earlier(self.options, self.late, chance, replace(write(partition, self.count + 1), row=row))
+
+
+def _held_or_earlier(options: dict[str, float], late: LateChanges, chance: Chance, mop: Mop) -> Op:
+    """A write: laid for a transaction, at an earlier time than it would have, or like any."""
+    kind, change = chance.uniform(), invoke("write", mop)
+    if kind < options["held"]:
+        assert mop.value is not None
+        return late.hold(mop.partition, mop.row, mop.value)
+    return late.earlier(chance, change) if kind < options["held"] + options.get("earlier", 0.0) else change
 
 
 BASE = 2
@@ -114,20 +230,29 @@ class ReadsWithinBounds(msgspec.Struct, frozen=True):
     seed: int
     count: int = 0
     seen: tuple[int, ...] = ()
+    late: LateChanges = LateChanges()
 
     def step(self, context: Context) -> Step:
-        op = fill(self._next(Chance(child(self.seed, self.count))), context)
-        return (PENDING, self) if op is None else (op, replace(self, count=self.count + 1))
+        due = self.late.due(context.time_ns)
+        chance = Chance(child(self.seed, self.count))
+        op = fill(self._next(chance) if due is None else self.late.settle(due, BASE), context)
+        if op is None:
+            return PENDING, self
+        return op, replace(self, count=self.count + 1, late=self.late.without(due))
 
     def update(self, context: Context, event: Op) -> Generator:
-        if event.type != "ok" or event.served_ts is None:
+        if event.type == "invoke":
             return self
-        return replace(self, seen=(*self.seen[1 - RECENT :], event.served_ts))
+        after = replace(self, late=self.late.after(event))
+        if event.type != "ok" or event.served_ts is None or not event.mops:
+            return after
+        return replace(after, seen=(*self.seen[1 - RECENT :], event.served_ts))
 
     def _next(self, chance: Chance) -> Op:
         key = chance.below(int(self.options["keys"]))
         if chance.uniform() >= self.options["reads"]:
-            return invoke("write", replace(write(key, self.count + 1), column=BASE))
+            mop = replace(write(key, self.count + 1), column=BASE)
+            return _held_or_earlier(self.options, self.late, chance, mop)
         op = self._scan() if chance.uniform() < self.options["scans"] else _row(key)
         if self.seen and chance.uniform() < self.options["minimum"]:
             return replace(op, mode="minimum", min_ts=self.seen[-1 - chance.below(len(self.seen))])
@@ -160,7 +285,7 @@ class Past(msgspec.Struct, frozen=True):
 
 class MixedModes(msgspec.Struct, frozen=True):
     """Endless mix of pairs: what a process does next is what was done least after such as it did last, on the same
-    register. The invocation says after what (`value`); `pairs` counts them."""
+    register. The invocation says after what (`value`); `pairs` counts those that succeeded or may yet."""
 
     options: dict[str, float]
     seed: int
@@ -172,28 +297,40 @@ class MixedModes(msgspec.Struct, frozen=True):
         process = context.free_process()
         if process is None:
             return PENDING, self
-        op, pair = self._next(Chance(child(self.seed, self.count)), self.past.get(process))
-        pairs = self.pairs | ({pair: self.pairs.get(pair, 0) + 1} if pair else {})
-        return replace(op, process=process, time=context.time_ns), replace(self, count=self.count + 1, pairs=pairs)
+        op = self._next(Chance(child(self.seed, self.count)), self.past.get(process))
+        after = self._counted(op, 1)
+        return replace(op, process=process, time=context.time_ns), replace(after, count=self.count + 1)
 
     def update(self, context: Context, event: Op) -> Generator:
+        if event.type == "invoke":
+            return self
         if event.type != "ok" or event.served_ts is None or not event.mops:
-            return replace(self, past={key: each for key, each in self.past.items() if key != event.process})
+            past = {key: each for key, each in self.past.items() if key != event.process}
+            return replace(self._counted(event, -1), past=past)
         known = self.past.get(event.process)
         highest = max(event.served_ts, 0 if known is None else known.highest)
-        mode = "change" if event.f == "write" else event.mode or "strong"
-        past = Past(mode, event.mops[0].partition, event.served_ts, highest)
-        return replace(self, past=self.past | {event.process: past})
+        past_op = Past(_mode_of(event), event.mops[0].partition, event.served_ts, highest)
+        return replace(self, past=self.past | {event.process: past_op})
 
-    def _next(self, chance: Chance, past: Past | None) -> tuple[Op, str]:
+    def _counted(self, op: Op, number: int) -> MixedModes:
+        """The mix after an operation was begun (1), or has failed (-1), that is the second of a pair."""
+        if op.value is None:
+            return self
+        pair = f"{_mode_of(op)} after {op.value['after']}"
+        return replace(self, pairs=self.pairs | {pair: self.pairs.get(pair, 0) + number})
+
+    def _next(self, chance: Chance, past: Past | None) -> Op:
         if past is None or chance.uniform() < ELSEWHERE_SHARE:
             partition = chance.below(int(self.options["keys"]))
-            return _in_mode(chance.choice(("change", "strong")), partition, self.count, 0), ""
+            return _in_mode(chance.choice(("change", "strong")), partition, self.count, 0)
         likely = [(self.pairs.get(f"{mode} after {past.mode}", 0), chance.uniform(), mode) for mode in MODES]
         mode = min(likely)[2]
         time = past.time if mode == "exact" else past.highest
-        op = replace(_in_mode(mode, past.partition, self.count, time), value={"after": past.mode})
-        return op, f"{mode} after {past.mode}"
+        return replace(_in_mode(mode, past.partition, self.count, time), value={"after": past.mode})
+
+
+def _mode_of(op: Op) -> str:
+    return "change" if op.f == "write" else op.mode or "strong"
 
 
 def _in_mode(mode: str, partition: int, count: int, time: int) -> Op:
@@ -205,6 +342,13 @@ def _in_mode(mode: str, partition: int, count: int, time: int) -> Op:
     if mode == "minimum":
         return replace(op, min_ts=time)
     return replace(op, bound=STALENESS_NS[2]) if mode == "staleness" else op
+
+
+def strong_anywhere(options: Options, entropy: Random) -> Generator:
+    """The mix of `register`; its reads are strong, and any replica may serve them (R8)."""
+    return map_ops(
+        lambda op: replace(op, mode="anywhere") if op.f == "read" else op, register.WORKLOAD.generator(options, entropy)
+    )
 
 
 def final_cells(options: Options, entropy: Random) -> Generator:
@@ -222,12 +366,16 @@ def _each_twice(reads: list[Mop]) -> Generator:
     return draw(0, lambda context, chance, n: invoke("read", reads[n % len(reads)]) if n < 2 * len(reads) else None)
 
 
+CUT_OFF = "region-partition"
+"""The faults under which replicas serve that see no other."""
 OFF_LEASEHOLDER = "reads off the leaseholder"
 READS = "reads that any replica may serve"
 WORLD = {"side-transport-ms": "200"}
 """Ranges that nothing is written to are closed."""
 
 _KEYS = Option("keys", 6, 1, 1_000_000, "how many partitions there are", (3, 6, 6, 20))
+_HELD = Option("held", 0.1, 0.0, 0.5, "share of the writes that are laid for transactions, and settled later")
+_EARLIER = Option("earlier", 0.2, 0.0, 0.5, "share of the writes that ask for a time before others, or closed by now")
 _READS = Option("reads", 0.75, 0.01, 0.99, "share of the operations that read", (0.6, 0.75, 0.9))
 
 WORKLOADS = (
@@ -236,8 +384,10 @@ WORKLOADS = (
         description="cells and slices as of a time, by clients of all regions, from whichever replica is near",
         options=(
             _KEYS,
-            Option("rows", 2, 1, 100, "how many registers each of them has", (1, 2, 2, 5)),
+            Option("rows", 2, 1, 100, "how many registers each of them has", (2, 2, 5)),
             _READS,
+            _HELD,
+            _EARLIER,
             Option("again", 0.25, 0.01, 0.9, "share of the reads at a time that was served before", (0.1, 0.3)),
             Option("ago", 0.2, 0.01, 0.9, "share of the reads whose time the first node's clock fixes", (0.1, 0.2)),
             Option("slices", 0.25, 0.01, 0.99, "share of the reads that read all registers of a partition", (0.2, 0.6)),
@@ -246,13 +396,17 @@ WORKLOADS = (
         generator=lambda options, entropy: ReadsAtTimes(dict(options), entropy.getrandbits(53)),
         final_generator=final_cells,
         checkers=("snapshot-reads", "stats"),
-        operations=frozenset({"r", "w", "cas", "read-at"}),
+        operations=frozenset({"r", "w", "cas", "read-at", "hold", "settle", "release"}),
         fs=("look", "span", "write"),
         world=WORLD,
         own_floors=(
             FloorOf(OFF_LEASEHOLDER, 0.4, of=READS),
             FloorOf("reads that the side transport made possible", 0.1, of=OFF_LEASEHOLDER),
             FloorOf("reads within 1 s of what was closed", 0.5, of=READS),
+            FloorOf("reads that waited for what was open", 10),
+            FloorOf("changes that were pushed above what was known to be closed", 20),
+            FloorOf("changes at an earlier time than one before them", 5),
+            FloorOf(reads_cut_off(CUT_OFF), 10, nemesis=CUT_OFF),
         ),
     ),
     Workload(
@@ -261,6 +415,7 @@ WORKLOADS = (
         options=(
             _KEYS,
             _READS,
+            _HELD,
             Option("scans", 0.2, 0.01, 0.9, "share of the reads that scan the whole table", (0.2, 0.3)),
             Option("minimum", 0.35, 0.01, 0.9, "share of the reads that are no older than what was seen", (0.35, 0.5)),
             Option("nearest", 0.2, 0.01, 0.9, "share of the others that the nearest replica alone serves", (0.1, 0.3)),
@@ -268,12 +423,13 @@ WORKLOADS = (
         generator=lambda options, entropy: ReadsWithinBounds(dict(options), entropy.getrandbits(53)),
         final_generator=final_rows,
         checkers=("snapshot-reads", "stats"),
-        operations=frozenset({"r", "w", "read-at"}),
+        operations=frozenset({"r", "w", "read-at", "hold", "settle", "release"}),
         fs=("read", "scan", "write"),
         world=WORLD,
         own_floors=(
             FloorOf(OFF_LEASEHOLDER, 0.3, of=READS),
             FloorOf("scans of several ranges at a time above the least", 10),
+            FloorOf("reads within a bound that what was open held back", 10),
         ),
         each_node=False,
     ),
@@ -288,5 +444,20 @@ WORKLOADS = (
         fs=("read", "write"),
         world=WORLD,
         own_floors=tuple(FloorOf(pair, 20) for pair in PAIRS),
+    ),
+    Workload(
+        name="strong-anywhere",
+        description="registers that are read strongly, from whichever replica is near, checked for linearizability",
+        options=register.WORKLOAD.options,
+        generator=strong_anywhere,
+        final_generator=register.final_reads,
+        checkers=("register", "snapshot-reads", "stats"),
+        operations=register.WORKLOAD.operations | {"read-at"},
+        fs=register.WORKLOAD.fs,
+        world=WORLD,
+        own_floors=(
+            FloorOf(OFF_LEASEHOLDER, 0.4, of=READS),
+            FloorOf("strong reads that waited for the log", 10),
+        ),
     ),
 )

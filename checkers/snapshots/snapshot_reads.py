@@ -35,7 +35,7 @@ from msgspec.structs import replace
 from checkers.columns.codes import NEVER, NIL, OK, READ, WRITE, Ints
 from checkers.columns.dense import together
 from checkers.columns.instances import Instances, make_instances
-from checkers.columns.mops import ADDRESS, Columns, MopProjection, key_of, unsupported_rows
+from checkers.columns.mops import ADDRESS, FEED_EVENTS, HELD, Columns, MopProjection, key_of, unsupported_rows
 from checkers.columns.versions import (
     Versions,
     grouped_order,
@@ -79,6 +79,7 @@ PROJECTION: Final = MopProjection(
     ),
     codes={"asked": MODES},
     keep_failed=False,
+    skipped_fs=FEED_EVENTS | HELD,
 )
 
 EXPANDED: Final = 8

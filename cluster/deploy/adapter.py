@@ -15,6 +15,7 @@ from cluster.deploy.row_ops import RowOps, of_base_column
 from cluster.deploy.timed_reads import TIMED_WORKLOADS, ClientPlace, completed_at, served_as, wish_of
 from cluster.health.facts import SCHEMA_VERSIONS
 from cluster.store.cells import Value
+from cluster.wire.messages import Cell as RowCell
 from cluster.wire.messages import Column, Done, Regional, Replicas, RowRange, StatusReply
 from harness.errors import DefiniteError, HarnessError, IndefiniteError
 from harness.history.ops import Mop, Op
@@ -26,7 +27,7 @@ ROWS_WORKLOADS = frozenset({"catalog", "bounded-staleness"})
 REGISTER_TABLE = "registers"
 REGISTER_COLUMNS = (Column(0, "value", "int64"),)
 ROW_OPERATIONS = frozenset({"r", "w", "cas"})
-OPERATIONS = ROW_OPERATIONS | {"erase", "read-at", *FS}
+OPERATIONS = ROW_OPERATIONS | {"erase", "read-at", "hold", "settle", "release", *FS}
 DEFAULT_BUCKETS = 3
 REPLICATION_FACTOR = 3
 CREATIONS = 5
@@ -36,8 +37,8 @@ LOOKS, LOOK_PERIOD_S = 120, 0.25
 
 class ClusterOpClient:
     """A `harness.protocols.Client`: operations of one micro-operation (`r`, `w`, `cas`) on the table of registers, and
-    reads of several (`span`), those on typed rows (`cluster.deploy.row_ops`), and those of the catalog
-    (`cluster.deploy.catalog_ops`).
+    reads of several (`span`), what transactions hold and settle (`hold`, `settle`, `release`), those on typed rows
+    (`cluster.deploy.row_ops`), and those of the catalog (`cluster.deploy.catalog_ops`).
 
     `address` tells where a node listens: reads that name one go there (`harness.protocols.Directed`). With a `place`
     completions tell how reads were served (`cluster.deploy.timed_reads`).
@@ -68,6 +69,8 @@ class ClusterOpClient:
         return msgspec.structs.replace(done, **completed_at(self._place, self._clock))
 
     async def _carried_out(self, op: Op) -> Op:
+        if op.f in ("hold", "settle", "release"):
+            return await (self._hold(op) if op.f == "hold" else self._settle(op))
         if self._place is not None and self._place.typed:
             op = of_base_column(op)
         if op.f not in ROW_OPERATIONS and op.f in FS:
@@ -88,7 +91,8 @@ class ClusterOpClient:
         return await self._change(op, mop)
 
     async def close(self) -> None:
-        """Nothing is held open between operations."""
+        """Nothing is held open between operations, but what is measured goes on."""
+        self._client.close()
 
     async def _read(self, op: Op, mop: Mop) -> Op:
         if op.node is not None:
@@ -113,12 +117,31 @@ class ClusterOpClient:
 
     async def _change(self, op: Op, mop: Mop) -> Op:
         if mop.f == "w":
-            done = await self._client.write(self._table, mop.cell, mop.value)
+            done = await self._client.write(self._table, mop.cell, mop.value, op.requested_ts)
         else:
             done = await self._client.compare_and_set(self._table, mop.cell, mop.expected, mop.value)
         _require_applied(mop, done.reply)
         times = {"requested_ts": done.requested, "served_ts": done.reply.timestamp}
         return op.complete("ok", node=node_of(done.node), **times)
+
+    async def _hold(self, op: Op) -> Op:
+        """Lay what `op.value` names for a transaction; nobody sees it until that is settled."""
+        named = op.value
+        if self._place is not None and self._place.typed:
+            done = await self._rows.hold(named["transaction"], named["partition"], named["value"], op.requested_ts)
+        else:
+            cells = (RowCell(named["row"], 0, named["value"]),)
+            transaction, partition = named["transaction"], named["partition"]
+            done = await self._client.hold(self._table, partition, transaction, cells, op.requested_ts)
+        return op.complete("ok", requested_ts=done.requested, served_ts=done.reply.timestamp)
+
+    async def _settle(self, op: Op) -> Op:
+        """Commit what a transaction holds, or let it go (`release`)."""
+        named, commits = op.value, op.f == "settle"
+        done = await self._client.settle(self._table, named["partition"], named["transaction"], commits)
+        if commits and not done.reply.applied:
+            raise DefiniteError("hold-ended", "nothing is held there any more")
+        return op.complete("ok", node=node_of(done.node), served_ts=done.reply.timestamp if commits else None)
 
 
 def _integer(value: Value) -> int | None:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from cluster.client.client import ClusterClient
 from cluster.client.reading import ReadResult
-from cluster.client.rows import Row, TypedTable
+from cluster.client.rows import Row, ServedChange, TypedTable
 from cluster.deploy.timed_reads import ClientPlace, served_as, wish_of
 from cluster.store.cells import Value
 from cluster.store.schema import (
@@ -187,6 +187,10 @@ class RowOps:
             return op.complete("ok", mops=(replace(mop, value=0),))
         times = {"requested_ts": done.requested, "served_ts": done.reply.timestamp}
         return op.complete("ok", mops=(replace(mop, value=1),), **times)
+
+    async def hold(self, transaction: str, number: int, value: int, requested: int | None) -> ServedChange:
+        """Lay a row with this value in the base column for a transaction."""
+        return await (await self._opened()).hold(transaction, {**self._key(number), BASE: value}, requested)
 
     async def _opened(self) -> TypedTable:
         if self._table is None:

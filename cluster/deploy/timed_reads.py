@@ -26,7 +26,7 @@ from harness.history.ops import Op
 from harness.ports.api import Clock, node_of
 
 EXACT, AGO, STALENESS, NEAREST, MINIMUM, ANYWHERE = "exact", "ago", "staleness", "nearest", "minimum", "anywhere"
-TIMED_WORKLOADS: Final = frozenset({"follower-reads", "bounded-staleness", "mixed-modes"})
+TIMED_WORKLOADS: Final = frozenset({"follower-reads", "bounded-staleness", "mixed-modes", "strong-anywhere"})
 
 
 class ClientPlace(NamedTuple):

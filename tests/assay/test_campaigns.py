@@ -30,6 +30,8 @@ CLEAN_SEEDS = range(1, 4)
 
 FOUND_BY = {
     "raft-ack-before-fsync": 1,
+    "index-before-latches": 1,
+    "strong-unrecorded": 1,
     "raft-forget-vote": 1,
     "raft-commit-old-term": 1,
     "forget-request-ids": 2,
