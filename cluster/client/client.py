@@ -414,15 +414,13 @@ class ClusterClient:
                 await self._refresh(table, trial)
                 await trial.pause()
                 continue
-            node, began_ns = likely[0], self._ports.clock.monotonic_ns()
+            node = likely[0]
             tried[node] = None
             reply = await self._attempt(tablet.addresses[node], make(tablet_id), trial)
             error = reply.error_reply if isinstance(reply, Missed) else None
             served = how(error or reply)
-            if not isinstance(reply, Missed) or error is not None:
-                near.answered(node, self._ports.clock.monotonic_ns() - began_ns)
-                if served.closed:
-                    near.note_closed(tablet_id, node, served.closed)
+            if served.closed:
+                near.note_closed(tablet_id, node, served.closed)
             if not isinstance(reply, Missed):
                 return reply, node
             if error is None:

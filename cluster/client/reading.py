@@ -119,7 +119,8 @@ class WishedRead:
 
 
 class Nearby:
-    """How long nodes take to answer, and how far they have closed what they hold, as answers have told it."""
+    """How long nodes take to answer a ping, which reads may exceed: they wait; and how far they have closed what they
+    hold, as answers have told it."""
 
     def __init__(self, monotonic_ns: Callable[[], int]) -> None:
         self._now_ns = monotonic_ns
@@ -143,7 +144,7 @@ class Nearby:
         return [node for node in nodes if self._round_trips.get(node, never)[1] <= now_ns]
 
     def answered(self, node: str, took_ns: int) -> None:
-        """A node has answered."""
+        """A node has answered a ping."""
         before, _ = self._round_trips.get(node, (took_ns, 0))
         smoothed = took_ns if before >= _AWAY_NS else before + (took_ns - before) * _NEWEST_COUNTS
         self._round_trips[node] = smoothed, self._now_ns() + _BELIEVED_NS
@@ -157,6 +158,8 @@ class Nearby:
         self._closed[tablet_id, node] = closed, self._now_ns()
 
     def may_serve(self, tablet_id: str, node: str, timestamp: int) -> bool:
-        """Whether a time is likely to be closed there by now: closed times follow the clock."""
+        """Whether a time is likely to be closed there by now: closed times follow the clock, and who lacked much a
+        while ago may have caught up."""
         closed, told_ns = self._closed.get((tablet_id, node), (timestamp, 0))
-        return timestamp <= closed + self._now_ns() - told_ns
+        since_ns = self._now_ns() - told_ns
+        return timestamp <= closed + since_ns or since_ns > _AWAY_NS

@@ -130,7 +130,7 @@ class RangeReplica:
         self._push_after_ns = knobs.push_after_ms * _MS
         self._pushing: dict[str, asyncio.Task[None]] = {}
         """By transaction the push that is under way for reads within a bound."""
-        self._strong = StrongReads(ports, self._machine, observer, self._timeout_s)
+        self._strong = StrongReads(ports, self._machine, self._closed, observer, self._timeout_s)
         self._group: Group | None = None
         self.receive: Callable[[tuple[Message, ...]], None] = _drop
         self._on_change: Callable[[], None] = lambda: None

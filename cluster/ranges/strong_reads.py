@@ -10,6 +10,7 @@ import msgspec
 
 from cluster.groups.group import Group, OutcomeUnknown
 from cluster.ranges import requests
+from cluster.ranges.closed_here import ClosedHere
 from cluster.ranges.observer import RangeObserver
 from cluster.ranges.requests import Read
 from cluster.ranges.tablet import TabletMachine
@@ -21,9 +22,11 @@ from harness.ports.api import Address, CallLost, Ports, Refused, Unreachable
 class StrongReads:
     """Of one replica that does not hold the lease; `attach` it to its group when that is open."""
 
-    def __init__(self, ports: Ports, machine: TabletMachine, observer: RangeObserver, timeout_s: float) -> None:
+    def __init__(
+        self, ports: Ports, machine: TabletMachine, closed: ClosedHere, observer: RangeObserver, timeout_s: float
+    ) -> None:
         self._network, self._monotonic_ns = ports.network, ports.clock.monotonic_ns
-        self._machine, self._observer, self._timeout_s = machine, observer, timeout_s
+        self._machine, self._closed, self._observer, self._timeout_s = machine, closed, observer, timeout_s
         self._log: Group | None = None
         self._group_id = ""
 
@@ -63,7 +66,7 @@ class StrongReads:
         spans = requests.spans_of(read)
         found = requests.carry_out(read, spans, self._machine, timestamp)
         self._observer.remote_read_answered(self._group_id, read, spans, timestamp, found)
-        closed = self._machine.closed
+        closed = self._closed.highest()
         served = HowServed("strong-anywhere", "", timestamp, closed, closed, blocked_ns)
         return encode(found if isinstance(found, ErrorReply) else msgspec.structs.replace(found, served=served))
 

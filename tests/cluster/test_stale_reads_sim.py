@@ -10,7 +10,7 @@ import pytest
 from cluster.client.client import ClusterClient
 from cluster.client.reading import ReadWish
 from cluster.wire.messages import ErrorReply, ReadCell, ReadReply, decode_reply, encode
-from cluster.wire.staleness import HowServed
+from cluster.wire.staleness import Bound, HowServed
 from harness.cell_address import CellAddress
 from harness.errors import DefiniteError
 from harness.ports.api import node_of
@@ -142,5 +142,22 @@ def test_reads_within_a_bound_are_monotonic_by_the_time_that_the_last_one_told()
             assert read.reply.timestamp >= last and read.served.asked == last
             last = max(read.reply.timestamp, wrote if value % 3 == 0 else 0)
             await asyncio.sleep(0.1)
+
+    play(scenario, knobs=CLOSING)
+
+
+def test_a_strong_read_elsewhere_tells_what_is_closed_there_by_streams_too() -> None:
+    """Else whoever goes by it takes an idle range for one that nobody closes, and asks the leaseholder from then on."""
+
+    async def scenario(rig: TableRig) -> None:
+        _, written = await begun(rig)
+        _, others = await holder_and_others(rig)
+        await asyncio.sleep(5)
+        _, group = await rig.leader()
+        network = rig.world.harness_ports("reader").network
+        strong = ReadCell(group, *CELL, bound=Bound(anywhere=True))
+        reply = decode_reply(await network.call(f"{others[0]}:7050", encode(strong), 2.0))
+        assert isinstance(reply, ReadReply) and isinstance(reply.served, HowServed)
+        assert reply.served.path == "strong-anywhere" and reply.served.closed > written + 4 * S
 
     play(scenario, knobs=CLOSING)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import msgspec
 
+from cluster.client.client import ClusterClient
 from cluster.client.reading import Nearby
 from cluster.wire.messages import WIRE_VERSION
 from harness.cell_address import CellAddress
@@ -42,22 +45,49 @@ def test_closed_times_follow_the_clock() -> None:
     assert not near.may_serve("tablet", "a", 1_000)
     now_ns[0] = 100
     assert near.may_serve("tablet", "a", 1_000) and not near.may_serve("tablet", "a", 1_001)
+    now_ns[0] = 3 * S
+    assert near.may_serve("tablet", "a", 4 * S), "it may have caught up by now"
+
+
+def play_far(scenario: Callable[[TableRig], Coroutine[Any, Any, None]], between_ms: int) -> None:
+    """The higher its number, the farther away a server is from clients; and so far they are from each other."""
+
+    def plan(source: str, target: str) -> LinkOptions:
+        numbers = [int(name[1:]) for name in (source, target) if name[:1] == "t"]
+        away = (sum(numbers) * 10 if len(numbers) == 1 else between_ms) * MS
+        return LinkOptions(delay_ns=(away, away))
+
+    with World(1, network=plan, version=WIRE_VERSION) as world:
+        world.run(scenario(TableRig(world, msgspec.structs.replace(KNOBS, closed_lag_ms=300))))
+
+
+async def begun(rig: TableRig) -> tuple[ClusterClient, int, list[str]]:
+    """A client, when it wrote, and the nodes that have the tablet, the nearest first."""
+    await rig.begin()
+    client = rig.database.admin_client(5)
+    written = (await client.write("registers", CellAddress(0), 1)).reply.timestamp
+    await asyncio.sleep(2)
+    (tablet,) = (await client.table_locations("registers")).tablets
+    return client, written, sorted(node_of(replica.node_id) for replica in tablet.replicas)
+
+
+def test_how_long_a_read_takes_says_nothing_of_how_far_a_replica_is_away() -> None:
+    """A strong read from a follower takes a round trip to the leaseholder more."""
+
+    async def scenario(rig: TableRig) -> None:
+        client, written, nodes = await begun(rig)
+        for _ in range(10):
+            await client.read("registers", CellAddress(0), strong_anywhere=True)
+        read = await client.read("registers", CellAddress(0), as_of=written)
+        assert node_of(read.node) == nodes[0]
+        client.close()
+
+    play_far(scenario, 100)
 
 
 def test_reads_go_to_the_nearest_replica_and_when_that_is_dead_wait_for_it_once_at_most() -> None:
-    def plan(source: str, target: str) -> LinkOptions:
-        """The higher its number, the farther away a server is from clients."""
-        numbers = [int(name[1:]) for name in (source, target) if name[:1] == "t"]
-        away = sum(numbers) * 10 * MS if len(numbers) == 1 else MS
-        return LinkOptions(delay_ns=(away, away))
-
     async def scenario(rig: TableRig) -> None:
-        await rig.begin()
-        client = rig.database.admin_client(5)
-        written = (await client.write("registers", CellAddress(0), 1)).reply.timestamp
-        await asyncio.sleep(2)
-        (tablet,) = (await client.table_locations("registers")).tablets
-        nearest, second = sorted(node_of(replica.node_id) for replica in tablet.replicas)[:2]
+        client, written, (nearest, second, *_) = await begun(rig)
         reads = [await client.read("registers", CellAddress(0), as_of=written) for _ in range(5)]
         assert {node_of(read.node) for read in reads} == {nearest}
         await rig.database.kill(nearest)
@@ -77,5 +107,4 @@ def test_reads_go_to_the_nearest_replica_and_when_that_is_dead_wait_for_it_once_
         assert node_of(read.node) == nearest
         client.close()
 
-    with World(1, network=plan, version=WIRE_VERSION) as world:
-        world.run(scenario(TableRig(world, msgspec.structs.replace(KNOBS, closed_lag_ms=300))))
+    play_far(scenario, 1)
