@@ -179,7 +179,9 @@ class SideTransport:
         reading = self._clock.reading()
         for policy, group in self._groups.items():
             self._advance(group, reading - policy)
-        for range_id in list(self._active):
+        active = list(self._active)
+        self._active = dict.fromkeys(active)  # made anew: one of which most keys are gone takes as long to go through
+        for range_id in active:
             closer = self._closers[range_id]
             if not closer.leads:
                 del self._active[range_id]

@@ -104,8 +104,8 @@ class ClosedOut:
             self._generation, self._sequence, self._afresh = self._generation + 1, 0, False
             self._added, self._removed = dict.fromkeys(self._ranges), {}
         added = tuple((each, *self._ranges[each]) for each in islice(self._added, MOST_ADDED))
-        for range_id, _, _ in added:
-            del self._added[range_id]
+        # A dict that was emptied key by key is as long to go through as it was when it was full: it is made anew.
+        self._added = dict.fromkeys(islice(self._added, len(added), None))
         update = ClosedUpdate(
             self._source,
             self._incarnation,
