@@ -72,6 +72,7 @@ CASES: Final[Mapping[str, Case]] = {
     "night_costs": Case("nights", "a night's own CPU beside its runs, against `--seeds` over the same"),
     "night_looks": Case("nights", "the index, the gate and the page of 10 000 runs"),
     "timeline": Case("reports", "the report of 10^6 operations, its first picture and its zoom in Chromium"),
+    "follower_reads": Case("follower_reads", "reads from any replica: latencies by region, lags, trackers, ticks"),
     "quorum": Case("quorum", "CEP-45's goals, legacy replication against mutation tracking"),
 }
 

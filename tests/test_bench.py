@@ -42,6 +42,10 @@ SMALLEST = [
     ),
     ("sorted_store --writes 2000 --reads 16 --one-row 100", r'(?s)"scanned rows", .*"mutations_of_one_row": 100'),
     (
+        "follower_reads --plots FOLDER",
+        r'(?s)"mode": "exact, 5 s ago".*"lag": "10 s".*"tracker": "heap".*"changes": "100".*"held": "1 s"',
+    ),
+    (
         "quorum lag streaming wire reconciling restart --plots FOLDER",
         r'"design": "logged", "mutations_of_one_row"',
     ),
