@@ -435,9 +435,8 @@ class ClusterClient:
         """Have those measured of whom too little is known, each once at a time, while reads go on."""
         for node in self._near.due(addresses):
             if node not in self._measuring:
-                task = asyncio.create_task(self._ping(node, addresses[node]), name=f"ping.{node}")
-                self._measuring[node] = task
-                task.add_done_callback(lambda _, node=node: self._measuring.pop(node))
+                self._measuring[node] = task = asyncio.create_task(self._ping(node, addresses[node]), name=node)
+                task.add_done_callback(lambda task: self._measuring.pop(task.get_name(), None))
 
     async def _ping(self, node: str, address: str) -> None:
         began_ns = self._ports.clock.monotonic_ns()

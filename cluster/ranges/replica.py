@@ -221,7 +221,7 @@ class RangeReplica:
             pushed=self._evaluation.pushed,
             closed=closed,
             resolved=min([closed, *(each.timestamp - 1 for each in self._machine.open_intents.values())]),
-            answered=dict(self._closed.answered),
+            answered={str(name): count for name, count in self._closed.answered.items()},
             voters=tuple(member.server_id for member in configuration.voters),
             learners=tuple(member.server_id for member in configuration.learners),
         )
