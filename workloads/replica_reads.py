@@ -27,6 +27,8 @@ HEARD = 12  # answers of which is remembered how far their replicas had closed
 MARGIN_NS = S // 4  # below the frontier: so much later others hear of it
 NEAR_NS = S // 2  # and so much further a T lies at the most that is near
 AGO_NS = (S, 4 * S, 5 * S, 8 * S)  # before the clock of who is asked first
+LONG_NS, LONG_SHARE = 20 * S, 0.6
+"""The bound of so many reads of what a transaction holds: who asks for fresher data has it pushed out of the way."""
 STALENESS_NS = (S // 4, S, 4 * S, 6 * S, 10 * S)
 
 
@@ -60,8 +62,11 @@ class Frontier(msgspec.Struct, frozen=True):
 
 HELD_NS = (S // 2, S, 2 * S, 2 * S)
 """How long transactions hold what they have laid before they commit."""
-HELD_SHARE = 0.1
-"""Of the reads near the frontier, those of what a transaction holds then, which have to wait."""
+HOLD_EVERY_NS = S
+"""A transaction lays something so often, whatever the rate."""
+HELD_SHARE = 0.2
+"""Of the reads near the frontier, those of what a transaction holds then, which have to wait; and of the changes those
+beside it, which are before it in the log and after it in time."""
 EARLIER_NS = S // 20
 """How far below a time that was served, or closed, a change asks for at the most."""
 
@@ -80,16 +85,17 @@ class HeldChange(msgspec.Struct, frozen=True):
 
 
 class LateChanges(msgspec.Struct, frozen=True):
-    """Changes that come out of order of time: what transactions hold, and what is known of each partition, which
-    changes ask to be earlier than. `closed` is the highest time that is known to be closed there, `newest` that of a
-    change, with its row."""
+    """Changes that come out of order of time: what transactions hold, of which the last began at `held_ns` in the run's
+    time, and what is known of each partition, which changes ask to be earlier than. `closed` is the highest time that
+    is known to be closed there, `newest` that of a change, with its row."""
 
     held: tuple[HeldChange, ...] = ()
+    held_ns: int = -HOLD_EVERY_NS
     closed: dict[int, int] = {}
     newest: dict[int, tuple[int, int]] = {}
 
     def after(self, event: Op) -> LateChanges:
-        """With what a completion says."""
+        """With what an event says."""
         if event.f == "hold":
             return self._laid(event)
         if event.type != "ok" or not event.mops:
@@ -104,7 +110,9 @@ class LateChanges(msgspec.Struct, frozen=True):
         return known
 
     def _laid(self, event: Op) -> LateChanges:
-        if event.type not in ("ok", "info"):
+        if event.type == "invoke":
+            return replace(self, held_ns=event.time)
+        if event.type == "fail":
             return self
         named = event.value
         due_ns, laid = event.time + HELD_NS[named["value"] % len(HELD_NS)], event.served_ts
@@ -119,10 +127,18 @@ class LateChanges(msgspec.Struct, frozen=True):
         """Once that is being settled."""
         return self if held is None else replace(self, held=tuple(each for each in self.held if each is not held))
 
-    def hold(self, partition: int, row: int, value: int) -> Op:
+    def holds(self, partition: int, row: int = 0) -> bool:
+        """Whether a transaction holds this, so that whoever changes it has to wait."""
+        return any(each.partition == partition and each.row == row for each in self.held)
+
+    def may_hold(self, now_ns: int) -> bool:
+        """Whether it is time for a transaction to lay something."""
+        return now_ns - self.held_ns >= HOLD_EVERY_NS
+
+    def hold(self, mop: Mop) -> Op:
         """Lay a write for a transaction of its own, at the earliest time that may be had: reads come upon it soon."""
-        named = {"transaction": f"x{value}", "partition": partition, "row": row, "value": value}
-        closed = self.closed.get(partition)
+        named = {"transaction": f"x{mop.value}", "partition": mop.partition, "row": mop.row, "value": mop.value}
+        closed = self.closed.get(mop.partition)
         return replace(invoke("hold", value=named), requested_ts=closed, closed_ts=closed)
 
     def settle(self, held: HeldChange, column: int = 0) -> Op:
@@ -166,7 +182,7 @@ class ReadsAtTimes(msgspec.Struct, frozen=True):
         op = fill(self._next(chance, context.time_ns) if due is None else self.late.settle(due), context)
         if op is None:
             return PENDING, self
-        return op, replace(self, count=self.count + 1, late=self.late.without(due))
+        return op, replace(self, count=self.count + 1, late=self.late.without(due).after(op))
 
     def update(self, context: Context, event: Op) -> Generator:
         if event.type == "invoke":
@@ -183,9 +199,16 @@ class ReadsAtTimes(msgspec.Struct, frozen=True):
         return replace(self, served=served, left=left, frontier=self.frontier.after(event))
 
     def _next(self, chance: Chance, now_ns: int) -> Op:
-        partition, row = chance.below(int(self.options["keys"])), chance.below(int(self.options["rows"]))
+        keys, rows = int(self.options["keys"]), int(self.options["rows"])
+        partition, row = chance.below(keys), chance.below(rows)
         if chance.uniform() >= self.options["reads"]:
-            return self._change(chance, written(partition, int(self.options["keys"]), now_ns), row)
+            turn = written(partition, keys, now_ns)
+            if self.late.held and chance.uniform() < HELD_SHARE:
+                turn = chance.choice(self.late.held).partition
+            others = (each % rows for each in range(row, row + rows))
+            free = next((each for each in others if not self.late.holds(turn, each)), None)
+            if free is not None:
+                return self._change(chance, turn, free, now_ns)
         kind = chance.uniform()
         if kind < self.options["again"] and self.served:
             partition, row, time = self.served[-1 - chance.below(len(self.served))]
@@ -203,20 +226,15 @@ class ReadsAtTimes(msgspec.Struct, frozen=True):
             return invoke("span", *(replace(read(partition), row=each) for each in range(int(self.options["rows"]))))
         return invoke("look", replace(read(partition), row=row))
 
-    def _change(self, chance: Chance, partition: int, row: int) -> Op:
+    def _change(self, chance: Chance, partition: int, row: int, now_ns: int) -> Op:
+        mop = replace(write(partition, self.count + 1), row=row)
+        if self.late.may_hold(now_ns):
+            return self.late.hold(mop)
         if chance.uniform() < self.options["cas"]:
             expected = next((value for *cell, value in reversed(self.left) if cell == [partition, row]), None)
             return invoke("cas", replace(cas(partition, expected, self.count + 1), row=row))
-        return _held_or_earlier(self.options, self.late, chance, replace(write(partition, self.count + 1), row=row))
-
-
-def _held_or_earlier(options: dict[str, float], late: LateChanges, chance: Chance, mop: Mop) -> Op:
-    """A write: laid for a transaction, at an earlier time than it would have, or like any."""
-    kind, change = chance.uniform(), invoke("write", mop)
-    if kind < options["held"]:
-        assert mop.value is not None
-        return late.hold(mop.partition, mop.row, mop.value)
-    return late.earlier(chance, change) if kind < options["held"] + options.get("earlier", 0.0) else change
+        change = invoke("write", mop)
+        return self.late.earlier(chance, change) if chance.uniform() < self.options["earlier"] else change
 
 
 BASE = 2
@@ -235,10 +253,10 @@ class ReadsWithinBounds(msgspec.Struct, frozen=True):
     def step(self, context: Context) -> Step:
         due = self.late.due(context.time_ns)
         chance = Chance(child(self.seed, self.count))
-        op = fill(self._next(chance) if due is None else self.late.settle(due, BASE), context)
+        op = fill(self._next(chance, context.time_ns) if due is None else self.late.settle(due, BASE), context)
         if op is None:
             return PENDING, self
-        return op, replace(self, count=self.count + 1, late=self.late.without(due))
+        return op, replace(self, count=self.count + 1, late=self.late.without(due).after(op))
 
     def update(self, context: Context, event: Op) -> Generator:
         if event.type == "invoke":
@@ -248,12 +266,15 @@ class ReadsWithinBounds(msgspec.Struct, frozen=True):
             return after
         return replace(after, seen=(*self.seen[1 - RECENT :], event.served_ts))
 
-    def _next(self, chance: Chance) -> Op:
+    def _next(self, chance: Chance, now_ns: int) -> Op:
         key = chance.below(int(self.options["keys"]))
-        if chance.uniform() >= self.options["reads"]:
+        if chance.uniform() >= self.options["reads"] and not self.late.holds(key):
             mop = replace(write(key, self.count + 1), column=BASE)
-            return _held_or_earlier(self.options, self.late, chance, mop)
+            return self.late.hold(mop) if self.late.may_hold(now_ns) else invoke("write", mop)
         op = self._scan() if chance.uniform() < self.options["scans"] else _row(key)
+        held = any(self.late.holds(mop.partition) for mop in op.mops)
+        if held and chance.uniform() < LONG_SHARE:
+            return replace(op, mode="staleness", bound=LONG_NS)
         if self.seen and chance.uniform() < self.options["minimum"]:
             return replace(op, mode="minimum", min_ts=self.seen[-1 - chance.below(len(self.seen))])
         mode = "nearest" if chance.uniform() < self.options["nearest"] else "staleness"
@@ -374,8 +395,7 @@ WORLD = {"side-transport-ms": "200"}
 """Ranges that nothing is written to are closed."""
 
 _KEYS = Option("keys", 6, 1, 1_000_000, "how many partitions there are", (3, 6, 6, 20))
-_HELD = Option("held", 0.1, 0.0, 0.5, "share of the writes that are laid for transactions, and settled later")
-_EARLIER = Option("earlier", 0.2, 0.0, 0.5, "share of the writes that ask for a time before others, or closed by now")
+_EARLIER = Option("earlier", 0.3, 0.0, 0.5, "share of the writes that ask for a time before others, or closed by now")
 _READS = Option("reads", 0.75, 0.01, 0.99, "share of the operations that read", (0.6, 0.75, 0.9))
 
 WORKLOADS = (
@@ -386,7 +406,6 @@ WORKLOADS = (
             _KEYS,
             Option("rows", 2, 1, 100, "how many registers each of them has", (2, 2, 5)),
             _READS,
-            _HELD,
             _EARLIER,
             Option("again", 0.25, 0.01, 0.9, "share of the reads at a time that was served before", (0.1, 0.3)),
             Option("ago", 0.2, 0.01, 0.9, "share of the reads whose time the first node's clock fixes", (0.1, 0.2)),
@@ -415,7 +434,6 @@ WORKLOADS = (
         options=(
             _KEYS,
             _READS,
-            _HELD,
             Option("scans", 0.2, 0.01, 0.9, "share of the reads that scan the whole table", (0.2, 0.3)),
             Option("minimum", 0.35, 0.01, 0.9, "share of the reads that are no older than what was seen", (0.35, 0.5)),
             Option("nearest", 0.2, 0.01, 0.9, "share of the others that the nearest replica alone serves", (0.1, 0.3)),
