@@ -27,8 +27,9 @@ HEARD = 12  # answers of which is remembered how far their replicas had closed
 MARGIN_NS = S // 4  # below the frontier: so much later others hear of it
 NEAR_NS = S // 2  # and so much further a T lies at the most that is near
 AGO_NS = (S, 4 * S, 5 * S, 8 * S)  # before the clock of who is asked first
-LONG_NS, LONG_SHARE = 20 * S, 0.6
-"""The bound of so many reads of what a transaction holds: who asks for fresher data has it pushed out of the way."""
+LONG_NS, SELDOM = 20 * S, 3
+"""The bound of reads of what a transaction holds, for who asks for fresher data has it pushed out of the way; and how
+much more seldom something is held, so that other reads have other bounds."""
 STALENESS_NS = (S // 4, S, 4 * S, 6 * S, 10 * S)
 
 
@@ -131,9 +132,9 @@ class LateChanges(msgspec.Struct, frozen=True):
         """Whether a transaction holds this, so that whoever changes it has to wait."""
         return any(each.partition == partition and each.row == row for each in self.held)
 
-    def may_hold(self, now_ns: int) -> bool:
-        """Whether it is time for a transaction to lay something."""
-        return now_ns - self.held_ns >= HOLD_EVERY_NS
+    def may_hold(self, now_ns: int, times: int = 1) -> bool:
+        """Whether it is time for a transaction to lay something; so many times as seldom as usual."""
+        return now_ns - self.held_ns >= times * HOLD_EVERY_NS
 
     def hold(self, mop: Mop) -> Op:
         """Lay a write for a transaction of its own, at the earliest time that may be had: reads come upon it soon."""
@@ -270,10 +271,11 @@ class ReadsWithinBounds(msgspec.Struct, frozen=True):
         key = chance.below(int(self.options["keys"]))
         if chance.uniform() >= self.options["reads"] and not self.late.holds(key):
             mop = replace(write(key, self.count + 1), column=BASE)
-            return self.late.hold(mop) if self.late.may_hold(now_ns) else invoke("write", mop)
+            return self.late.hold(mop) if self.late.may_hold(now_ns, SELDOM) else invoke("write", mop)
+        if self.late.held and chance.uniform() < HELD_SHARE:
+            key = chance.choice(self.late.held).partition
         op = self._scan() if chance.uniform() < self.options["scans"] else _row(key)
-        held = any(self.late.holds(mop.partition) for mop in op.mops)
-        if held and chance.uniform() < LONG_SHARE:
+        if any(self.late.holds(mop.partition) for mop in op.mops):
             return replace(op, mode="staleness", bound=LONG_NS)
         if self.seen and chance.uniform() < self.options["minimum"]:
             return replace(op, mode="minimum", min_ts=self.seen[-1 - chance.below(len(self.seen))])
