@@ -27,9 +27,10 @@ HEARD = 12  # answers of which is remembered how far their replicas had closed
 MARGIN_NS = S // 4  # below the frontier: so much later others hear of it
 NEAR_NS = S // 2  # and so much further a T lies at the most that is near
 AGO_NS = (S, 4 * S, 5 * S, 8 * S)  # before the clock of who is asked first
-LONG_NS, SELDOM = 20 * S, 3
-"""The bound of reads of what a transaction holds, for who asks for fresher data has it pushed out of the way; and how
-much more seldom something is held, so that other reads have other bounds."""
+LONG_NS, SELDOM, LONG_HELD_NS = 20 * S, 8, (S // 2, 5 * S, 5 * S)
+"""The bound of reads of what a transaction holds, for who asks for fresher data has it pushed out of the way; how much
+more seldom something is held, so that other reads have other bounds; and for how long, for what is closed has to come
+up to it: it lies above what was read strongly."""
 STALENESS_NS = (S // 4, S, 4 * S, 6 * S, 10 * S)
 
 
@@ -87,9 +88,10 @@ class HeldChange(msgspec.Struct, frozen=True):
 
 class LateChanges(msgspec.Struct, frozen=True):
     """Changes that come out of order of time: what transactions hold, of which the last began at `held_ns` in the run's
-    time, and what is known of each partition, which changes ask to be earlier than. `closed` is the highest time that
-    is known to be closed there, `newest` that of a change, with its row."""
+    time, for as long as `lasts` says in turn; and what is known of each partition, which changes ask to be before.
+    `closed` is the highest time that is known to be closed there, `newest` that of a change, with its row."""
 
+    lasts: tuple[int, ...] = HELD_NS
     held: tuple[HeldChange, ...] = ()
     held_ns: int = -HOLD_EVERY_NS
     closed: dict[int, int] = {}
@@ -116,7 +118,7 @@ class LateChanges(msgspec.Struct, frozen=True):
         if event.type == "fail":
             return self
         named = event.value
-        due_ns, laid = event.time + HELD_NS[named["value"] % len(HELD_NS)], event.served_ts
+        due_ns, laid = event.time + self.lasts[named["value"] % len(self.lasts)], event.served_ts
         left = HeldChange(**named, laid_ts=laid, due_ns=due_ns, commits=event.type == "ok")
         return replace(self, held=(*self.held, left))
 
@@ -249,7 +251,7 @@ class ReadsWithinBounds(msgspec.Struct, frozen=True):
     seed: int
     count: int = 0
     seen: tuple[int, ...] = ()
-    late: LateChanges = LateChanges()
+    late: LateChanges = LateChanges(LONG_HELD_NS)
 
     def step(self, context: Context) -> Step:
         due = self.late.due(context.time_ns)
