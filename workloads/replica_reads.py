@@ -135,7 +135,7 @@ class LateChanges(msgspec.Struct, frozen=True):
         return any(each.partition == partition and each.row == row for each in self.held)
 
     def may_hold(self, now_ns: int, times: int = 1) -> bool:
-        """Whether it is time for a transaction to lay something; so many times as seldom as usual."""
+        """Whether it is time for a transaction to lay something, which one does every `times` HOLD_EVERY_NS."""
         return now_ns - self.held_ns >= times * HOLD_EVERY_NS
 
     def hold(self, mop: Mop) -> Op:

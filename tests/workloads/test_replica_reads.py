@@ -18,7 +18,7 @@ from cluster.deploy.adapter import everywhere
 from cluster.deploy.row_ops import BASE as BASE_COLUMN
 from cluster.deploy.row_ops import COLUMNS, of_base_column
 from harness.generators import limit
-from harness.generators.core import Chance, Context, invoke
+from harness.generators.core import Chance, Context, Generator, invoke
 from harness.history.figures import FIGURES, figures_in_events, figures_in_parquet, figures_of, reads_cut_off
 from harness.history.ops import Mop, Op, OpType
 from harness.history.table import write_parquet
@@ -33,8 +33,8 @@ FOLLOWER_READS, BOUNDED_STALENESS, MIXED_MODES, STRONG_ANYWHERE = WORKLOADS
 @patch("workloads.replica_reads.HOLD_EVERY_NS", 7 * S)
 def played(workload: Workload, seed: int, count: int) -> list[Op]:
     """Invocations, one each second, answered at once where what is closed by then is 7 s more than the run's time."""
-    generator = limit(count, workload.generator(resolve_options(workload, {}), Random(seed)))
-    context, ops = Context.initial(3), []
+    generator: Generator | None = limit(count, workload.generator(resolve_options(workload, {}), Random(seed)))
+    context, ops = Context.initial(3), list[Op]()
     while generator is not None:
         context = replace(context, time_ns=len(ops) * S)
         op, generator = generator.step(context)
