@@ -27,6 +27,8 @@ HEARD = 12  # answers of which is remembered how far their replicas had closed
 MARGIN_NS = S // 4  # below the frontier: so much later others hear of it
 NEAR_NS = S // 2  # and so much further a T lies at the most that is near
 AGO_NS = (S, 4 * S, 5 * S, 8 * S)  # before the clock of who is asked first
+OLDER_SHARE = 0.5
+"""Of the reads at a time that was served before, those at one that was served a while ago."""
 LONG_NS, SELDOM, LONG_HELD_NS = 20 * S, 8, (S // 2, 5 * S, 5 * S)
 """The bound of reads of what a transaction holds, for who asks for fresher data has it pushed out of the way; how much
 more seldom something is held, so that other reads have other bounds; and for how long, for what is closed has to come
@@ -168,13 +170,14 @@ class LateChanges(msgspec.Struct, frozen=True):
 
 
 class ReadsAtTimes(msgspec.Struct, frozen=True):
-    """Endless mix; `served` holds (partition, row, time) of reads and changes, `left` (partition, row, value) that
-    changes left, the newest last."""
+    """Endless mix; `served` holds (partition, row, time) of reads and changes, `older` some of them for longer, `left`
+    (partition, row, value) that changes left, the newest last."""
 
     options: dict[str, float]
     seed: int
     count: int = 0
     served: tuple[tuple[int, int, int], ...] = ()
+    older: tuple[tuple[int, int, int], ...] = ()
     left: tuple[tuple[int, int, int | None], ...] = ()
     frontier: Frontier = Frontier()
     late: LateChanges = LateChanges()
@@ -199,7 +202,8 @@ class ReadsAtTimes(msgspec.Struct, frozen=True):
         served = (*self.served[1 - RECENT :], (mop.partition, mop.row, event.served_ts))
         changed = ((mop.partition, mop.row, mop.value),) if mop.f in ("w", "cas") else ()
         left = (*self.left, *changed)[-RECENT:]
-        return replace(self, served=served, left=left, frontier=self.frontier.after(event))
+        older = self.older if self.count % SELDOM else (*self.older[1 - RECENT :], served[-1])
+        return replace(self, served=served, older=older, left=left, frontier=self.frontier.after(event))
 
     def _next(self, chance: Chance, now_ns: int) -> Op:
         keys, rows = int(self.options["keys"]), int(self.options["rows"])
@@ -214,7 +218,9 @@ class ReadsAtTimes(msgspec.Struct, frozen=True):
                 return self._change(chance, turn, free, now_ns)
         kind = chance.uniform()
         if kind < self.options["again"] and self.served:
-            partition, row, time = self.served[-1 - chance.below(len(self.served))]
+            # What is old is served by who is cut off, too.
+            among = self.older if self.older and chance.uniform() < OLDER_SHARE else self.served
+            partition, row, time = among[-1 - chance.below(len(among))]
             return replace(self._read(chance, partition, row), mode="exact", requested_ts=time)
         if kind < self.options["again"] + self.options["ago"] or not self.frontier.distances:
             return replace(self._read(chance, partition, row), mode="ago", bound=chance.choice(AGO_NS))
