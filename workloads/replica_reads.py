@@ -26,8 +26,8 @@ RECENT = 64  # reads served that are remembered
 HEARD = 12  # answers of which is remembered how far their replicas had closed
 MARGIN_NS = S // 4  # below the frontier: so much later others hear of it
 NEAR_NS = S // 2  # and so much further a T lies at the most that is near
-AGO_NS = (S, 4 * S, 5 * S, 8 * S)  # before the clock of who is asked first
-OLDER_SHARE = 0.5
+AGO_NS = (S, 4 * S, 6 * S, 10 * S)  # before the clock of who is asked first
+OLDER_SHARE = 0.8
 """Of the reads at a time that was served before, those at one that was served a while ago."""
 LONG_NS, SELDOM, LONG_HELD_NS = 20 * S, 8, (S // 2, 5 * S, 5 * S)
 """The bound of reads of what a transaction holds, for who asks for fresher data has it pushed out of the way; how much
@@ -148,9 +148,7 @@ class LateChanges(msgspec.Struct, frozen=True):
 
     def settle(self, held: HeldChange, column: int = 0) -> Op:
         """Commit what is held, or let go what may be."""
-        named = {"transaction": held.transaction, "partition": held.partition}
-        if not held.commits:
-            return invoke("release", value=named)
+        named = {"transaction": held.transaction, "partition": held.partition, "commits": held.commits}
         mop = replace(write(held.partition, held.value), row=held.row, column=column)
         return invoke("settle", mop, value={"seen": self._seen(held.partition)} | named)
 
@@ -425,7 +423,7 @@ WORKLOADS = (
         generator=lambda options, entropy: ReadsAtTimes(dict(options), entropy.getrandbits(53)),
         final_generator=final_cells,
         checkers=("snapshot-reads", "stats"),
-        operations=frozenset({"r", "w", "cas", "read-at", "hold", "settle", "release"}),
+        operations=frozenset({"r", "w", "cas", "read-at", "hold", "settle"}),
         fs=("look", "span", "write"),
         world=WORLD,
         own_floors=(
@@ -451,7 +449,7 @@ WORKLOADS = (
         generator=lambda options, entropy: ReadsWithinBounds(dict(options), entropy.getrandbits(53)),
         final_generator=final_rows,
         checkers=("snapshot-reads", "stats"),
-        operations=frozenset({"r", "w", "read-at", "hold", "settle", "release"}),
+        operations=frozenset({"r", "w", "read-at", "hold", "settle"}),
         fs=("read", "scan", "write"),
         world=WORLD,
         own_floors=(

@@ -59,8 +59,8 @@ def key_of(rows: Columns, row: int) -> Key:
 FEED_EVENTS: Final = frozenset({"feed-row", "feed-resolved"})
 """What change feeds told (`change_feed`): nobody's reads and writes."""
 
-HELD: Final = frozenset({"hold", "release"})
-"""What transactions lay, or let go, and nobody reads; what they commit is written by another operation."""
+HELD: Final = frozenset({"hold"})
+"""What transactions lay, and nobody reads; what they commit is written by another operation."""
 
 
 TextCodes: TypeAlias = tuple[tuple[str, ...], Mapping[tuple[str | None, ...], int]]

@@ -27,7 +27,7 @@ ROWS_WORKLOADS = frozenset({"catalog", "bounded-staleness"})
 REGISTER_TABLE = "registers"
 REGISTER_COLUMNS = (Column(0, "value", "int64"),)
 ROW_OPERATIONS = frozenset({"r", "w", "cas"})
-OPERATIONS = ROW_OPERATIONS | {"erase", "read-at", "hold", "settle", "release", *FS}
+OPERATIONS = ROW_OPERATIONS | {"erase", "read-at", "hold", "settle", *FS}
 DEFAULT_BUCKETS = 3
 REPLICATION_FACTOR = 3
 CREATIONS = 5
@@ -37,7 +37,7 @@ LOOKS, LOOK_PERIOD_S = 120, 0.25
 
 class ClusterOpClient:
     """A `harness.protocols.Client`: operations of one micro-operation (`r`, `w`, `cas`) on the table of registers, and
-    reads of several (`span`), what transactions hold and settle (`hold`, `settle`, `release`), those on typed rows
+    reads of several (`span`), what transactions hold and settle (`hold`, `settle`), those on typed rows
     (`cluster.deploy.row_ops`), and those of the catalog (`cluster.deploy.catalog_ops`).
 
     `address` tells where a node listens: reads that name one go there (`harness.protocols.Directed`). With a `place`
@@ -69,7 +69,7 @@ class ClusterOpClient:
         return msgspec.structs.replace(done, **completed_at(self._place, self._clock))
 
     async def _carried_out(self, op: Op) -> Op:
-        if op.f in ("hold", "settle", "release"):
+        if op.f in ("hold", "settle"):
             return await (self._hold(op) if op.f == "hold" else self._settle(op))
         if self._place is not None and self._place.typed:
             op = of_base_column(op)
@@ -136,12 +136,12 @@ class ClusterOpClient:
         return op.complete("ok", requested_ts=done.requested, served_ts=done.reply.timestamp)
 
     async def _settle(self, op: Op) -> Op:
-        """Commit what a transaction holds, or let it go (`release`)."""
-        named, commits = op.value, op.f == "settle"
+        """Commit what a transaction holds; or let it go, and the write has failed (`released`)."""
+        named, commits = op.value, op.value["commits"]
         done = await self._client.settle(self._table, named["partition"], named["transaction"], commits)
-        if commits and not done.reply.applied:
-            raise DefiniteError("hold-ended", "nothing is held there any more")
-        return op.complete("ok", node=node_of(done.node), served_ts=done.reply.timestamp if commits else None)
+        if not commits or not done.reply.applied:
+            raise DefiniteError("hold-ended" if commits else "released", "nothing is held there any more")
+        return op.complete("ok", node=node_of(done.node), served_ts=done.reply.timestamp)
 
 
 def _integer(value: Value) -> int | None:
