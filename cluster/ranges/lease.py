@@ -183,7 +183,9 @@ class Holding:
         leader whose own lease has not begun waits for that: then it has waited out what was promised to earlier ones.
         """
         group, deadline_ns = self._group, self._clock.monotonic_ns() + int(timeout_s * 1e9)
-        while (lease := self.own()) is None and group is not None and group.is_leader and group.ends.earlier_until != 0:
+        while (lease := self.own()) is None and group is not None and group.is_leader:
+            if group.ends.earlier_until == 0 and not group.ends.lease_extension:
+                break  # nobody has ever promised anything, to earlier leaders or to this one
             if self._clock.monotonic_ns() >= deadline_ns or self._clock.fenced is not None:
                 return False
             self._acquire()
@@ -221,6 +223,7 @@ class Holding:
     async def _record_hand_over(self, group: Group, lease: Lease) -> bool:
         self._given_up = lease.sequence
         command = HandOverLease(lease.sequence, self._clock.last, *self._promised())
+        self._used = max(self._used, Timestamp(group.ends.lease_extension))
         try:
             await group.submit(encode(command), self._timeout_s)
         except (NotProposed, OutcomeUnknown):
@@ -316,11 +319,11 @@ class Holding:
         if "support-not-waited-out" in self._flaws:
             return Timestamp(0)
         until = group.ends.earlier_until
+        # A lease that was given up in this term may have been used by promises that came later.
         if until is not None:
-            return Timestamp(until)
+            return max(Timestamp(until), self._used)
         if self._guessed[0] != group.term:
             self._guessed = (group.term, latest_end(self._clock, self._knobs))
-        # A lease that was given up in this term may have been used by promises that came after the guess.
         return max(self._guessed[1], self._used)
 
     def _wait_out(self, end: Timestamp) -> None:
