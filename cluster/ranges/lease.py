@@ -85,6 +85,8 @@ class Holding:
         self._given_up = 0
         """Sequence of the last lease given up here: whether its record was committed or not, it is held no more."""
         self._handing_over = False
+        self.ahead_ns = 0
+        """Up to so far ahead of the clock something is to be closed under the lease (R6)."""
 
     def attach(self, group: Group, promised: Promised) -> None:
         """The replica's group is open; a leader that it has elected meanwhile acquires the lease."""
@@ -164,7 +166,7 @@ class Holding:
 
     def _wears_out(self, held: HeldLease, timestamp: Timestamp) -> bool:
         """Whether it is time to renew the lease, or past that."""
-        return timestamp > held.upper - self._duration_ns // 2
+        return timestamp > held.upper - max(self._duration_ns // 2, self.ahead_ns)
 
     def end(self, lease: Lease) -> Timestamp:
         """When the lease that is held is over: by its record, or by what all members have promised meanwhile (G3)."""
