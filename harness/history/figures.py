@@ -60,6 +60,23 @@ def _pushed(rows: pa.RecordBatch) -> Flags:
     return pc.and_(pc.is_null(rows["route"]), pc.greater(rows["served_ts"], rows["requested_ts"]))
 
 
+def _strong_anywhere(rows: pa.RecordBatch) -> Flags:
+    return pc.and_(pc.equal(rows["mode"], "global"), pc.is_valid(rows["requested_ts"]))
+
+
+def _strong_elsewhere(rows: pa.RecordBatch) -> Flags:
+    return pc.and_(_strong_anywhere(rows), pc.starts_with(rows["route"], "global by"))
+
+
+def _moved(rows: pa.RecordBatch) -> Flags:
+    by_closed = pc.starts_with(rows["route"], "global")
+    return pc.and_(_strong_anywhere(rows), pc.and_(by_closed, pc.greater(rows["served_ts"], rows["requested_ts"])))
+
+
+def _kept_back(rows: pa.RecordBatch) -> Flags:
+    return pc.and_(pc.is_null(rows["route"]), pc.greater(rows["blocked_ns"], 0))
+
+
 FIGURES: Final[Mapping[str, Callable[[pa.RecordBatch], Flags]]] = MappingProxyType(
     {
         "reads that any replica may serve": _of_any_replica,
@@ -69,6 +86,10 @@ FIGURES: Final[Mapping[str, Callable[[pa.RecordBatch], Flags]]] = MappingProxyTy
         "scans of several ranges at a time above the least": _scans_above,
         "reads that waited for what was open": _waited,
         "changes that were pushed to a later time": _pushed,
+        "strong reads of what is closed ahead": _strong_anywhere,
+        "strong reads off the leaseholder": _strong_elsewhere,
+        "strong reads that moved to a later time": _moved,
+        "changes that were kept back until their time": _kept_back,
     }
 )
 
