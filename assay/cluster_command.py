@@ -103,7 +103,8 @@ def _number(arguments: Arguments, name: str) -> int:
 
 def _create(client: ClusterClient, given: Arguments) -> Awaitable[Any]:
     buckets, replicas = _number(given, "buckets"), _replicas(given)
-    return client.catalog.create_table(given["name"], columns(given["columns"]), buckets, replicas, given["design"])
+    schema = columns(given["columns"])
+    return client.catalog.create_table(given["name"], schema, buckets, replicas, given["design"], given["policy"])
 
 
 def _replicas(given: Arguments) -> Replicas:
@@ -130,7 +131,8 @@ def _place(client: ClusterClient, given: Arguments) -> Awaitable[Any]:
 
 
 def _alter(client: ClusterClient, given: Arguments) -> Awaitable[Any]:
-    return client.catalog.alter_table(given["name"], steps(given), given["new_name"] or None, given["table_id"])
+    new_name, policy = given["new_name"] or None, given["policy"] or None
+    return client.catalog.alter_table(given["name"], steps(given), new_name, given["table_id"], policy)
 
 
 def _delete(client: ClusterClient, given: Arguments) -> Awaitable[Any]:
@@ -162,12 +164,12 @@ TRANSFER_TIMEOUT_S = 0.8 * CALL_TIMEOUT_S
 _NAME: Final[Mapping[str, str | None]] = {"name": None}
 _WHICH: Final[Mapping[str, str | None]] = {"name": "", "table_id": ""}
 _REPLICAS: Final[Mapping[str, str | None]] = {"replicas": "3", "home": "", "voters": "", "learners": ""}
-_TABLE: Final = {"columns": "value:int64", "buckets": "1", **_REPLICAS, "design": "raft"}
+_TABLE: Final = {"columns": "value:int64", "buckets": "1", **_REPLICAS, "design": "raft", "policy": ""}
 _MASTERS: Final = {"add": "", "address": "", "remove": ""}
 
 CHANGES: Final[Mapping[str, OperatorCall]] = {
     "CreateTable": OperatorCall({**_NAME, **_TABLE}, _create),
-    "AlterTable": OperatorCall({**_WHICH, "add": "", "drop": "", "rename": "", "new_name": ""}, _alter),
+    "AlterTable": OperatorCall({**_WHICH, "add": "", "drop": "", "rename": "", "new_name": "", "policy": ""}, _alter),
     "DeleteTable": OperatorCall(_WHICH, _delete),
     "PlaceTable": OperatorCall({**_WHICH, **_REPLICAS}, _place),
     "ChangeMasters": OperatorCall(_MASTERS, _change_masters),
@@ -341,13 +343,14 @@ def saved_report(run: Path) -> ClusterReport:
 
 
 def as_json(value: Any) -> str:
-    """Its fields by name, also those of structures that go over the wire without their names."""
+    """Its fields by name, those that are set, also of structures that go over the wire without their names."""
     return msgspec.json.format(msgspec.json.encode(_named(value)), indent=2).decode()
 
 
 def _named(value: Any) -> Any:
     if isinstance(value, msgspec.Struct):
-        return {name: _named(getattr(value, name)) for name in value.__struct_fields__}
+        fields = {name: getattr(value, name) for name in value.__struct_fields__}
+        return {name: _named(each) for name, each in fields.items() if each is not msgspec.UNSET}
     if isinstance(value, list | tuple):
         return [_named(each) for each in value]
     if isinstance(value, dict):

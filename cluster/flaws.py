@@ -35,6 +35,9 @@ LONG_TAILS = "max-requests=10000,max-queued-proposals=4096"
 CLOSE_BEHIND = "closed-lag-ms=0,side-transport-ms=50"
 """Timestamps are closed right behind the clock."""
 
+AHEAD = "clock-jump(target=all-within)"
+"""All clocks jump as far apart as is declared."""
+
 SHORT_S = 10.0
 """Suffices where every fault is the flaw's moment; such commands are run with hundreds of seeds."""
 
@@ -262,6 +265,45 @@ FLAWS: dict[str, Flaw] = {
             "the time of a strong read elsewhere is not remembered: changes are written under it",
             "strong-anywhere",
             "leadership",
+        ),
+        Flaw(
+            "global-no-commit-wait",
+            "R6",
+            "answers leave before their time: strong reads whose clock is behind miss what was acknowledged",
+            "global-reads",
+            AHEAD,
+        ),
+        Flaw(
+            "wait-by-policy",
+            "R6",
+            "answers wait only while the table is closed ahead of time, not for what was written ahead of time",
+            "global-reads",
+            "policy-change",
+            seen_by="answers-after-their-times",
+        ),
+        Flaw(
+            "global-limit-ignored",
+            "R6",
+            "a strong read finds what lies below its begin only: a begin by a slow clock misses what was acknowledged",
+            "global-reads",
+            AHEAD,
+        ),
+        Flaw(
+            "intent-hides-uncertain",
+            "R6",
+            "where an intent lies above what a strong read asks for, nothing below it is taken for uncertain",
+            "global-reads",
+            AHEAD,
+        ),
+        Flaw(
+            "low-water-not-inherited",
+            "R4",
+            "a lease forgets what earlier holders closed ahead of the clock: it is written under",
+            "global-reads",
+            "leadership(target=leaseholders,every=1s,for=0.4s)",
+            world="side-transport-ms=2000,tablet-lease-ms=8000,support-ms=8000",
+            time_limit_s=40.0,
+            options="reads=0.85",
         ),
         Flaw(
             "support-not-waited-out",

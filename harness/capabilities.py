@@ -50,6 +50,7 @@ class Capability(StrEnum):
     LOGGED_TABLES = "logged-tables", "its tables without leaders log mutations"
     TABLES_MADE = "tables-made", "the workload makes tables while it runs"
     READS_ANYWHERE = "reads-anywhere", "the workload reads from whichever replica is near, and each server has one"
+    POLICIES = "policies", "the workload's table is closed ahead of time, by a policy that can be altered"
     LASTING_TABLETS = "lasting-tablets", "the workload makes none"
     SPARE_MASTER = "spare-master", "a master can leave, and a group of three is left"
     REPLACEABLE_MASTERS = "replaceable-masters", "two masters are left where one loses its disk"

@@ -294,6 +294,21 @@ class Relocatable(Protocol):
 
 
 @runtime_checkable
+class Alterable(Protocol):
+    """The power of a database with the capability `policies`: how its table's ranges are closed can be altered."""
+
+    @property
+    def policies(self) -> Sequence[str]:
+        """The policies that there are; the first one is what the table begins with."""
+
+    async def alter_policy(self, policy: str) -> None:
+        """Have the table closed so; raises HarnessError where that is refused."""
+
+    async def policies_in_force(self) -> Mapping[str, Sequence[str]]:
+        """By node that answers how it says that the tablets are closed which it leads."""
+
+
+@runtime_checkable
 class HoldsMessages(Protocol):
     """The power of a database with the capability `held-message`: a message between its nodes can be held back."""
 

@@ -21,6 +21,7 @@ from nemesis.kinds import (
     packets,
     partition,
     placement,
+    policies,
     process,
     regions,
     roles,
@@ -234,6 +235,7 @@ FAMILIES: tuple[Family, ...] = (
     steps.FAMILY,
     side_transport.FAMILY,
     placement.FAMILY,
+    policies.FAMILY,
     client_clocks.FAMILY,
 )
 """A family a line; the order is that in which faults are listed."""

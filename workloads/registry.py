@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.errors import UserError
-from workloads import catalog, objects, quorum, register, replica_reads, snapshots, transactions
+from workloads import catalog, global_reads, objects, quorum, register, replica_reads, snapshots, transactions
 from workloads.api import Workload
 
 WORKLOADS: dict[str, Workload] = {
@@ -12,6 +12,7 @@ WORKLOADS: dict[str, Workload] = {
         register.WORKLOAD,
         snapshots.WORKLOAD,
         *replica_reads.WORKLOADS,
+        global_reads.WORKLOAD,
         catalog.WORKLOAD,
         *quorum.WORKLOADS,
         *transactions.WORKLOADS,

@@ -109,6 +109,10 @@ class Trial:
             return self._attempt_timeout_s
         return max(remaining_s, 0.001)
 
+    def be_patient(self, attempt_timeout_s: float) -> None:
+        """Give the attempts from now on so long: what is asked takes its time where nothing is wrong."""
+        self._attempt_timeout_s = max(self._attempt_timeout_s, attempt_timeout_s)
+
     @property
     def possible(self) -> bool:
         """Whether an attempt may have taken effect."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
+import msgspec
+
 from cluster.client.sessions import ClientSessions, Ticket
 from cluster.store.schema import AlterStep, Column
 from cluster.wire.messages import (
@@ -60,20 +62,35 @@ class CatalogClient:
         self._ask, self._sessions = ask, sessions
 
     async def create_table(
-        self, name: str, columns: Sequence[Column], buckets: int, replicas: Replicas, design: str = "raft"
+        self,
+        name: str,
+        columns: Sequence[Column],
+        buckets: int,
+        replicas: Replicas,
+        design: str = "raft",
+        policy: str = "",
     ) -> CreateTableReply:
-        """Create a table; its tablets come up afterwards (`is_create_done`)."""
+        """Create a table; its tablets come up afterwards (`is_create_done`). `policy` is how they are closed, `lag:MS`
+        or `global`, if not as knobs say; `policy-unmet` where leases are too short for it."""
+        told = policy or msgspec.UNSET
         return await self._change(
-            lambda request_id: CreateTable(request_id, name, tuple(columns), buckets, replicas, design),
+            lambda request_id: CreateTable(request_id, name, tuple(columns), buckets, replicas, design, told),
             CreateTableReply,
         )
 
     async def alter_table(
-        self, name: str = "", steps: Sequence[AlterStep] = (), new_name: str | None = None, table_id: str = ""
+        self,
+        name: str = "",
+        steps: Sequence[AlterStep] = (),
+        new_name: str | None = None,
+        table_id: str = "",
+        policy: str | None = None,
     ) -> AlterTableReply:
-        """Change a table's columns or name; its tablets follow afterwards (`is_alter_done`)."""
+        """Change a table's columns, its name, or the policy by which it is closed (`create_table`); its tablets follow
+        afterwards (`is_alter_done`)."""
+        told = msgspec.UNSET if policy is None else policy
         return await self._change(
-            lambda request_id: AlterTable(request_id, name, tuple(steps), new_name, table_id), AlterTableReply
+            lambda request_id: AlterTable(request_id, name, tuple(steps), new_name, table_id, told), AlterTableReply
         )
 
     async def place_table(self, replicas: Replicas, name: str = "", table_id: str = "") -> AlterTableReply:

@@ -73,6 +73,9 @@ MAX_ATTEMPT_TIMEOUT_S = 1.0
 MASTERS_FRESH_NS = 1_000_000_000
 """A client that works asks so often who the masters are, beside what it does."""
 
+LEAD_PATIENCE_S = 3.0
+"""How long one attempt of a change may take where the table is closed ahead of time: its answer waits for it (R6)."""
+
 ANY_AGE_MS = 3_600_000
 """The staleness that is allowed where the answer does not depend on the catalog."""
 
@@ -107,6 +110,15 @@ class _Tablet:
         self.location = location
         self.addresses = {replica.node_id: replica.address for replica in location.replicas}
         self.route = Route(tuple(self.addresses), location.leader_hint)
+        self.leads_clock = False
+        """Whether it was closed ahead of time when it answered last: any replica may serve strong reads then (R6)."""
+
+    def answered(self, reply: object, strong: bool) -> None:
+        """It has answered so: changes tell that they were kept back, strong reads how they were served."""
+        if type(reply) is Done and reply.waited_ns is not msgspec.UNSET:
+            self.leads_clock = True
+        elif strong:
+            self.leads_clock = getattr(reply, "served", msgspec.UNSET) is not msgspec.UNSET
 
     def same_place(self, location: TabletLocation) -> bool:
         return self.location.tablet_id == location.tablet_id and self.location.replicas == location.replicas
@@ -147,10 +159,16 @@ class ClusterClient:
     # ---- metadata ----
 
     async def create_table(
-        self, name: str, columns: Sequence[Column], buckets: int, replicas: Replicas, design: str = "raft"
+        self,
+        name: str,
+        columns: Sequence[Column],
+        buckets: int,
+        replicas: Replicas,
+        design: str = "raft",
+        policy: str = "",
     ) -> CreateTableReply:
         """Answered at once: see `CatalogClient.create_table`."""
-        return await self.catalog.create_table(name, columns, buckets, replicas, design)
+        return await self.catalog.create_table(name, columns, buckets, replicas, design, policy)
 
     async def is_create_done(self, name: str) -> bool:
         return (await self.catalog.is_create_done(name)).done
@@ -288,7 +306,7 @@ class ClusterClient:
         asked = WishedRead(wish)
 
         def make(tablet_id: str) -> Request:
-            return ReadCell(tablet_id, *cell, asked.as_of, asked.bound)
+            return ReadCell(tablet_id, *cell, asked.as_of, asked.bound, asked.begun)
 
         return ServedRead(*await self._read(table, cell.partition, make, ReadReply, asked))
 
@@ -319,7 +337,7 @@ class ClusterClient:
         asked = WishedRead(wish)
 
         def make(tablet_id: str) -> Request:
-            return ReadRows(tablet_id, partition, tuple(ranges), asked.as_of, asked.bound)
+            return ReadRows(tablet_id, partition, tuple(ranges), asked.as_of, asked.bound, asked.begun)
 
         return ServedRows(*await self._read(table, partition, make, RowsReply, asked))
 
@@ -377,13 +395,18 @@ class ClusterClient:
     ) -> tuple[ReplyType, str]:
         trial = self._trial()
         trial.on_miss = asked.refused
+        plain = asked.plain
         try:
-            found = None if asked.at_the_leaseholder else await self._ask_nearest(table, partition, make, asked, trial)
+            tablet = self._known(table, partition) if plain else None
+            nearby = not plain or (tablet is not None and tablet.leads_clock)
+            found = await self._ask_nearest(table, partition, make, asked, trial) if nearby else None
             if found is not None:
                 reply, node = _expect(found[0], reply_type), found[1]
             else:
                 reply, node = await self._ask_tablet(table, partition, make, reply_type, trial)
-            if not asked.at_the_leaseholder:
+            if plain and (tablet := self._known(table, partition)) is not None:
+                tablet.answered(reply, strong=True)
+            if not plain:
                 asked.fixed(how(reply))
             return reply, node
         except IndefiniteError as error:
@@ -404,9 +427,11 @@ class ClusterClient:
             if not near.knows(tablet.addresses):  # who answers first is the nearest
                 self._measured.clear()
                 await self._measured.wait()
-            least = asked.least(physical(self._ports.clock.wall_ns()))
-            nodes = [each for each in near.nearest(tablet.addresses) if each not in tried]
-            likely = [each for each in nodes if asked.any_will_do or near.may_serve(tablet_id, each, least)]
+            now = physical(self._ports.clock.wall_ns())
+            entropy = self._entropy
+            order = near.nearest_in_turn(tablet.addresses, entropy) if asked.plain else near.nearest(tablet.addresses)
+            nodes = [each for each in order if each not in tried]
+            likely = [each for each in nodes if asked.likely(near, tablet_id, each, now)]
             if not likely and not asked.nearest_only:
                 return None
             if not likely:
@@ -421,11 +446,15 @@ class ClusterClient:
             served = how(error or reply)
             if served.closed:
                 near.note_closed(tablet_id, node, served.closed)
+            if error is not None and error.kind == "NOT_CLOSED" and asked.plain:
+                near.note_lacking(tablet_id, node)
             if not isinstance(reply, Missed):
                 return reply, node
             if error is None:
                 near.missed(node)
-            if _weigh(reply, trial, None, "NOT_FOUND") or (error is not None and error.kind == "NOT_CLOSED"):
+            again = _weigh(reply, trial, None, "NOT_FOUND")
+            by_lease = ("NOT_CLOSED", "NOT_THE_LEADER") if asked.plain else ("NOT_CLOSED",)
+            if again or (error is not None and error.kind in by_lease):
                 if asked.nearest_only:
                     raise trial.error()
                 return None
@@ -502,6 +531,8 @@ class ClusterClient:
             tablet = await self._locate(table, partition, trial)
             if tablet is None:
                 continue
+            if ticket is not None and tablet.leads_clock:
+                trial.be_patient(LEAD_PATIENCE_S)
             tablet_id, node = tablet.location.tablet_id, tablet.route.current
             if ticket is not None and ticket.bound_elsewhere(tablet_id):
                 _require_fresh(trial)
@@ -511,6 +542,7 @@ class ClusterClient:
             if not isinstance(reply, Missed):
                 tablet.route.succeeded()
                 if ticket is None or not _registered(ticket, tablet_id, reply):
+                    tablet.answered(reply, strong=False)
                     return _expect(reply, reply_type), node
                 continue
             if not _weigh(reply, trial, ticket, "NOT_FOUND"):
@@ -558,14 +590,19 @@ class ClusterClient:
         """The tablet of a partition key; None if it isn't running yet, after a pause. Raises at the deadline."""
         if table not in self._tables:
             self._remember(table, await self.ask_leader(GetTableLocations(table), TableLocationsReply, trial))
-        tablets = self._tables[table]
-        for tablet in tablets.values():
-            held = tablet.location.partition
-            if partition % held.buckets == held.bucket:
-                return tablet
+        if (tablet := self._known(table, partition)) is not None:
+            return tablet
         del self._tables[table]
         trial.note(Missed(Miss.REFUSED, False, "not-running", f"the tablet of {table!r}:{partition} is not running"))
         await trial.pause()
+        return None
+
+    def _known(self, table: str, partition: int) -> _Tablet | None:
+        """The tablet of a partition key, if it is known."""
+        for tablet in self._tables.get(table, {}).values():
+            held = tablet.location.partition
+            if partition % held.buckets == held.bucket:
+                return tablet
         return None
 
     def _remember(self, table: str, reply: TableLocationsReply) -> None:

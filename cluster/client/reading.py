@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from random import Random
 from typing import Generic, NamedTuple, TypedDict, TypeVar
 
 import msgspec
@@ -15,6 +16,12 @@ T = TypeVar("T")
 
 _NEWEST_COUNTS = 0.25
 """The share of the newest measurement in a smoothed one."""
+
+_AS_NEAR_NS = 10_000_000
+"""So much further away a node is about as near."""
+
+_LACKING_NS = 500_000_000
+"""How long a replica is not asked for what is closed ahead of time that had not closed enough."""
 
 _BELIEVED_NS = 10_000_000_000
 _AWAY_NS = 2_000_000_000
@@ -54,6 +61,7 @@ class WishedRead:
     def __init__(self, wish: ReadWish) -> None:
         self.as_of = wish.get("as_of")
         self.bound: Bound | msgspec.UnsetType = msgspec.UNSET
+        self.begun: int | msgspec.UnsetType = msgspec.UNSET
         self.nearest_only = False
         if wish:
             self._wish(wish)
@@ -82,18 +90,27 @@ class WishedRead:
             return
         if self.as_of is not None:
             self.as_of = served.asked
-        elif self.bound is not msgspec.UNSET and self.bound.max_staleness is not None:
+        elif self.bound is msgspec.UNSET:
+            self.begun = served.asked  # of strong reads only those that any replica may serve tell (R6)
+        elif self.bound.max_staleness is not None:
             self.bound = msgspec.structs.replace(self.bound, min_timestamp=served.asked, max_staleness=None)
 
     @property
-    def at_the_leaseholder(self) -> bool:
-        """Whether nobody else can serve it: it is strong, and nobody wished for more."""
+    def plain(self) -> bool:
+        """Whether it is strong, and nobody wished for more: nobody but the leaseholder can serve it, unless the table
+        is closed ahead of time."""
         return self.as_of is None and self.bound is msgspec.UNSET
 
     @property
     def any_will_do(self) -> bool:
         """Whether a replica may be asked whatever it has closed."""
         return self.nearest_only or (self.bound is not msgspec.UNSET and self.bound.anywhere)
+
+    def likely(self, near: Nearby, tablet_id: str, node: str, now: int) -> bool:
+        """Whether a node is likely to know enough."""
+        if self.plain:
+            return near.may_serve_strongly(tablet_id, node)
+        return self.any_will_do or near.may_serve(tablet_id, node, self.least(now))
 
     def least(self, now: int) -> int:
         """The time that is asked for, exact or least; about that, where a node's clock has not fixed it yet."""
@@ -128,11 +145,21 @@ class Nearby:
         """By node: how long, ns, smoothed; and until when that does."""
         self._closed: dict[tuple[str, str], tuple[int, int]] = {}
         """By tablet and node: how far it was closed, and when that was told."""
+        self._lacks: dict[tuple[str, str], int] = {}
+        """By tablet and node until when it is taken to have closed too little for strong reads (R6)."""
 
     def nearest(self, nodes: Iterable[str]) -> list[str]:
         """The nearest first; then those of whom nothing is known, and who did not answer."""
-        known, unknown = self._round_trips, (_AWAY_NS - 1, 0)
-        return sorted(nodes, key=lambda node: known.get(node, unknown)[0])
+        return sorted(nodes, key=self._round_trip_ns)
+
+    def nearest_in_turn(self, nodes: Iterable[str], entropy: Random) -> list[str]:
+        """The nearest first, but that any of those that are about as near as the first one may come before it."""
+        ordered = self.nearest(nodes)
+        equal = [each for each in ordered if self._round_trip_ns(each) <= self._round_trip_ns(ordered[0]) + _AS_NEAR_NS]
+        return entropy.sample(equal, len(equal)) + ordered[len(equal) :]
+
+    def _round_trip_ns(self, node: str) -> float:
+        return self._round_trips.get(node, (_AWAY_NS - 1, 0))[0]
 
     def knows(self, nodes: Iterable[str]) -> bool:
         """Whether any of them was measured, or tried."""
@@ -156,6 +183,14 @@ class Nearby:
     def note_closed(self, tablet_id: str, node: str, closed: int) -> None:
         """A node has told how far it has closed a tablet."""
         self._closed[tablet_id, node] = closed, self._now_ns()
+
+    def note_lacking(self, tablet_id: str, node: str) -> None:
+        """A node could not serve a strong read by what it had closed of a tablet."""
+        self._lacks[tablet_id, node] = self._now_ns() + _LACKING_NS
+
+    def may_serve_strongly(self, tablet_id: str, node: str) -> bool:
+        """Whether it is likely to have closed enough for a strong read: by its own clock, not the client's."""
+        return self._lacks.get((tablet_id, node), 0) <= self._now_ns()
 
     def may_serve(self, tablet_id: str, node: str, timestamp: int) -> bool:
         """Whether a time is likely to be closed there by now: closed times follow the clock, and who lacked much a

@@ -97,6 +97,7 @@ class _Pages:
                 self.limit,
                 asked.as_of,
                 asked.bound,
+                asked.begun,
             )
 
         return make
@@ -189,7 +190,17 @@ class TypedTable:
             ids, bucket = _ids(chosen), bucket_of(row, self._buckets)
 
             def make(tablet_id: str) -> Request:
-                return GetRow(tablet_id, schema.table_id, bucket, row, ids, schema.version, asked.as_of, asked.bound)
+                return GetRow(
+                    tablet_id,
+                    schema.table_id,
+                    bucket,
+                    row,
+                    ids,
+                    schema.version,
+                    asked.as_of,
+                    asked.bound,
+                    asked.begun,
+                )
 
             reply, node = await self._read(self.name, bucket, make, TypedRowsReply, asked)
             found = next((_row(schema, chosen, found) for found in reply.rows), None)

@@ -9,11 +9,21 @@ from typing import Any
 import msgspec
 
 from cluster.client.client import ClusterClient
+from cluster.client.rows import ServedChange
 from cluster.deploy.catalog_ops import FS, CatalogOps
 from cluster.deploy.row_ops import COLUMNS as ROW_COLUMNS
 from cluster.deploy.row_ops import RowOps, of_base_column
-from cluster.deploy.timed_reads import TIMED_WORKLOADS, ClientPlace, completed_at, served_as, wish_of
+from cluster.deploy.timed_reads import (
+    GLOBAL_WORKLOADS,
+    HELD,
+    TIMED_WORKLOADS,
+    ClientPlace,
+    completed_at,
+    served_as,
+    wish_of,
+)
 from cluster.health.facts import SCHEMA_VERSIONS
+from cluster.ranges.policies import GLOBAL
 from cluster.store.cells import Value
 from cluster.wire.messages import Cell as RowCell
 from cluster.wire.messages import Column, Done, Regional, Replicas, RowRange, StatusReply
@@ -31,6 +41,8 @@ OPERATIONS = ROW_OPERATIONS | {"erase", "read-at", "hold", "settle", *FS}
 DEFAULT_BUCKETS = 3
 REPLICATION_FACTOR = 3
 CREATIONS = 5
+POLICIES = "policies"
+"""How the tablets are closed that a node has, if not as knobs say, in the details of its status."""
 LOOKS, LOOK_PERIOD_S = 120, 0.25
 """How often, and how far apart, it is looked whether a new table's learners are there."""
 
@@ -116,12 +128,16 @@ class ClusterOpClient:
         return op.complete("ok", mops=answered, **told)
 
     async def _change(self, op: Op, mop: Mop) -> Op:
-        if mop.f == "w":
+        if mop.f == "w" and op.mode == HELD:
+            done = await self._held(mop)
+        elif mop.f == "w":
             done = await self._client.write(self._table, mop.cell, mop.value, op.requested_ts)
         else:
             done = await self._client.compare_and_set(self._table, mop.cell, mop.expected, mop.value)
         _require_applied(mop, done.reply)
         times = {"requested_ts": done.requested, "served_ts": done.reply.timestamp}
+        if done.reply.waited_ns is not msgspec.UNSET:
+            times["blocked_ns"] = done.reply.waited_ns
         return op.complete("ok", node=node_of(done.node), **times)
 
     async def _hold(self, op: Op) -> Op:
@@ -142,6 +158,19 @@ class ClusterOpClient:
         if not commits or not done.reply.applied:
             raise DefiniteError("hold-ended" if commits else "released", "nothing is held there any more")
         return op.complete("ok", node=node_of(done.node), served_ts=done.reply.timestamp)
+
+    async def _held(self, mop: Mop) -> ServedChange:
+        """Lay a write and commit it. What is laid and not committed is never seen: a hold that nobody knows the fate of
+        has failed."""
+        transaction, cell = f"{mop.value}", RowCell(mop.row, mop.column, mop.value)
+        try:
+            await self._client.hold(self._table, mop.partition, transaction, (cell,))
+        except IndefiniteError as error:
+            raise DefiniteError(error.kind, f"it was not laid for certain: {error}") from error
+        done = await self._client.settle(self._table, mop.partition, transaction, commits=True)
+        if not done.reply.applied:
+            raise DefiniteError("hold-ended", "what was laid has ended before it was committed")
+        return done
 
 
 def _integer(value: Value) -> int | None:
@@ -166,7 +195,8 @@ async def create_registers(client: ClusterClient, workload: str, options: Mappin
     zones = (await client.tablet_servers()).zones if workload in TIMED_WORKLOADS else ()
     if len(zones) > REPLICATION_FACTOR:
         replicas = everywhere(zones, options.get("home", ""))
-    await create_for_certain(client, REGISTER_TABLE, columns, buckets, replicas)
+    policy = GLOBAL if workload in GLOBAL_WORKLOADS else ""
+    await create_for_certain(client, REGISTER_TABLE, columns, buckets, replicas, policy=policy)
     for _ in range(LOOKS if isinstance(replicas, Regional) else 0):
         tablets = (await client.table_locations(REGISTER_TABLE)).tablets
         if all(len(tablet.replicas) == len(zones) for tablet in tablets):
@@ -190,7 +220,13 @@ def everywhere(zones: Sequence[str], home: str, turn: int = 0) -> Regional:
 
 
 async def create_for_certain(
-    client: ClusterClient, name: str, columns: Sequence[Column], buckets: int, replicas: Replicas, design: str = "raft"
+    client: ClusterClient,
+    name: str,
+    columns: Sequence[Column],
+    buckets: int,
+    replicas: Replicas,
+    design: str = "raft",
+    policy: str = "",
 ) -> None:
     """Create a workload's table, which nobody else creates: after an unknown outcome it is asked for again, and found.
 
@@ -198,7 +234,7 @@ async def create_for_certain(
     """
     for attempt in range(1, CREATIONS + 1):
         try:
-            await client.create_table(name, columns, buckets, replicas, design)
+            await client.create_table(name, columns, buckets, replicas, design, policy)
         except IndefiniteError:
             if attempt == CREATIONS:
                 raise
@@ -216,4 +252,6 @@ def node_status(reply: StatusReply, max_clock_offset_ns: int) -> NodeStatus:
     schemas = {view["group"]: view.pop("schema_version") for view in views}
     groups = tuple(GroupStatus(**view) for view in views)
     details = {"server_id": reply.node_id, "max_clock_offset_ns": max_clock_offset_ns, SCHEMA_VERSIONS: schemas}
+    if reply.policies is not msgspec.UNSET:
+        details[POLICIES] = reply.policies
     return NodeStatus(node_of(reply.node_id), reply.role, reply.incarnation, groups, reply.wall_ns, details)

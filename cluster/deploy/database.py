@@ -16,6 +16,7 @@ from cluster.deploy.adapter import (
     DATABASE_NAME,
     DEFAULT_BUCKETS,
     OPERATIONS,
+    POLICIES,
     REGISTER_TABLE,
     REPLICATION_FACTOR,
     ROWS_WORKLOADS,
@@ -35,7 +36,7 @@ from cluster.deploy.partitions import (
 )
 from cluster.deploy.readiness import await_ready
 from cluster.deploy.row_ops import COLUMNS
-from cluster.deploy.timed_reads import TIMED_WORKLOADS, ClientPlace
+from cluster.deploy.timed_reads import GLOBAL_WORKLOADS, TIMED_WORKLOADS, ClientPlace
 from cluster.failpoints import ASIDE, FAILPOINTS, PROTOCOLS, name_at
 from cluster.health.check import ClusterReport, look
 from cluster.inspection import PROBE_PATH
@@ -44,6 +45,7 @@ from cluster.log.node import ASIDE_PATH
 from cluster.log.segments import parse_path
 from cluster.log.snapshots import SNAPSHOTS_PATH
 from cluster.raft.types import ChangeKind, Member
+from cluster.ranges.policies import GLOBAL, LAG
 from cluster.store.clock_guard import ClockLimits
 from cluster.store.schema import encode_key
 from cluster.wire.messages import (
@@ -242,9 +244,10 @@ class ReferenceDatabase(ABC):
     def capabilities(self) -> frozenset[str]:
         """What its processes can take; `zones`, if its nodes are spread over several; `tables-made`, if the workload
         makes tables while it runs, and `lasting-tablets`, if it does not; `reads-anywhere`, if it reads from any
-        replica; `spare-master`, if a master can leave and a group of three is left, `replaceable-masters`, if two are
-        left without one; `replaceable-voters`, if a new member catches up with clients that write, also where its round
-        trip is the longest; `logged-tables`, if the workload's table is of that design."""
+        replica; `policies`, if its table is closed ahead of time; `spare-master`, if a master can leave and a group of
+        three is left, `replaceable-masters`, if two are left without one; `replaceable-voters`, if a new member catches
+        up with clients that write, also where its round trip is the longest; `logged-tables`, if the workload's table
+        is of that design."""
         zones = {node.zone for node in self._nodes}
         masters = [node for node in self._nodes if node.role == MASTER_ROLE]
         quorum = self.workload in QUORUM_WORKLOADS
@@ -255,6 +258,7 @@ class ReferenceDatabase(ABC):
             "zones": len(zones) > 1,
             "tables-made": self.workload in TABLE_MAKERS,
             "reads-anywhere": self.workload in TIMED_WORKLOADS,
+            "policies": self.workload in GLOBAL_WORKLOADS,
             "lasting-tablets": self.workload not in TABLE_MAKERS,
             "spare-master": len(masters) > LEAST_MASTERS,
             "replaceable-masters": len(masters) >= LEAST_MASTERS,
@@ -603,6 +607,28 @@ class ReferenceDatabase(ABC):
             return None
         zones = len({node.zone for node in self._nodes})
         return next((turn for turn in range(zones) if self._placed(turn) == wanted), None)
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """Ahead of time, and by lags of which no range that is well lies further behind than by that of the knobs."""
+        most_ms = self._knobs.closed_lag_ms
+        return GLOBAL, *(f"{LAG}{lag_ms}" for lag_ms in dict.fromkeys((most_ms, most_ms // 3)))
+
+    async def alter_policy(self, policy: str) -> None:
+        """Alter how the table is closed (`harness.protocols.Alterable`)."""
+        try:
+            await self.admin_client(RELOCATION_S).catalog.alter_table(REGISTER_TABLE, policy=policy)
+        except (DefiniteError, IndefiniteError) as error:
+            raise HarnessError(f"the table is not closed otherwise: {error}") from error
+
+    async def policies_in_force(self) -> dict[str, list[str]]:
+        """What the nodes say of the tablets that they lead."""
+        told: dict[str, list[str]] = {}
+        for name, status in (await self.statuses()).items():
+            if status is not None and self._role(name) == TSERVER_ROLE:
+                policies = status.details.get(POLICIES, {})
+                told[name] = [policies.get(each.group, "") for each in status.groups if each.role == "leader"]
+        return told
 
     async def astray(self) -> tuple[str, ...]:
         """Which tablets do not stand where their table wants them."""

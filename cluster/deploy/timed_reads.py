@@ -10,6 +10,9 @@ A read's `mode` says what is asked for; no mode, or any other, asks as the read 
 | `nearest` | the same, and nobody but the nearest replica is asked |
 | `minimum` | as fresh as can be told without waiting, and no earlier than `min_ts` |
 | `anywhere` | all that was acknowledged, from any replica |
+| `global` | the same, of a table that is closed ahead of time: when it was begun is told as `requested_ts` |
+
+A write of the mode `held` is laid first and committed then, as a transaction would: its intent is open meanwhile.
 
 The completion tells the times as they were fixed. Its `bound` is what is promised of acknowledged writes: a time that a
 node fixes by its clock may be earlier than the client's by the maximum offset.
@@ -26,7 +29,12 @@ from harness.history.ops import Op
 from harness.ports.api import Clock, node_of
 
 EXACT, AGO, STALENESS, NEAREST, MINIMUM, ANYWHERE = "exact", "ago", "staleness", "nearest", "minimum", "anywhere"
-TIMED_WORKLOADS: Final = frozenset({"follower-reads", "bounded-staleness", "mixed-modes", "strong-anywhere"})
+GLOBAL: Final = "global"
+HELD: Final = "held"
+GLOBAL_WORKLOADS: Final = frozenset({"global-reads"})
+"""Workloads whose table is closed ahead of time, so that any replica serves strong reads (R6)."""
+
+TIMED_WORKLOADS: Final = GLOBAL_WORKLOADS | {"follower-reads", "bounded-staleness", "mixed-modes", "strong-anywhere"}
 
 
 class ClientPlace(NamedTuple):
@@ -47,7 +55,7 @@ def wish_of(op: Op) -> ReadWish:
         return ReadWish(min_timestamp=op.min_ts)
     if op.mode == ANYWHERE:
         return ReadWish(strong_anywhere=True)
-    return ReadWish(as_of=op.requested_ts)
+    return ReadWish() if op.mode == GLOBAL else ReadWish(as_of=op.requested_ts)
 
 
 def completed_at(place: ClientPlace | None, clock: Clock) -> dict[str, Any]:
@@ -66,7 +74,9 @@ def served_as(op: Op, place: ClientPlace | None, served: HowServed, timestamp: i
     told |= {"route": f"{served.path} by {served.known_by}" if served.known_by else served.path}
     told |= {"closed_ts": served.closed or None, "unblocked_ts": served.resolved or None}
     told |= {"blocked_ns": served.blocked_ns}
-    if op.mode == AGO:
+    if op.mode == GLOBAL:
+        told["requested_ts"] = served.asked or None
+    elif op.mode == AGO:
         told["requested_ts"] = timestamp
     elif op.mode in (STALENESS, NEAREST) and op.f != "scan":
         told["min_ts"] = served.asked or None

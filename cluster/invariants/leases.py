@@ -26,6 +26,7 @@ from cluster.wire.nouns import RequestId
 
 
 HLC_IN_BOUNDS = "hlc-in-bounds"
+AFTER_TIMES = "answers-after-their-times"
 
 
 class MachineClock(Protocol):
@@ -60,6 +61,18 @@ class HybridClock:
             bound = f"and clocks may be {self._max_offset_ns / 1e9:g} s apart"
             message = f"the hybrid clock is {ahead_ns / 1e9:.3f} s ahead of true time, {bound}"
             self._findings.tell(HLC_IN_BOUNDS, message, (self._life,), None)
+
+    def answers(self, timestamp: int, asked_for: bool) -> None:
+        """An answer leaves that shows this timestamp: the own clock has come to it (R6). One that was `asked_for` it
+        compares with its wall clock, which gives no reading out: that is ahead of true time by the offset at most."""
+        self._findings.checked[AFTER_TIMES] += 1
+        shown = self._hlc.last
+        if asked_for:
+            shown = max(shown, self._clock.true_wall_ns() + max(self._max_offset_ns, self._clock.peak_offset_ns()))
+        if timestamp > shown:
+            ahead_s = (timestamp - shown) / 1e9
+            message = f"an answer shows {timestamp}, {ahead_s:.3f} s before this node's clock has come to that"
+            self._findings.tell(AFTER_TIMES, message, (self._life,), None)
 
 
 # ---- leases ----

@@ -170,7 +170,7 @@ class CatalogAnswers:
             return table.state != TableState.ALTERING, table.table_id, table.version
         if isinstance(request, GetTableSchema):
             applied = table.fully_applied_columns, table.fully_applied_version
-            kept = table.replicas, table.design
+            kept = table.replicas, table.design, table.policy
             return (table.table_id, table.name, str(table.state), table.columns, table.version, *applied, *kept)
         tablets = [each for each in self._tablets.all_at(index) if each.table_id == table.table_id and not each.final]
         if isinstance(request, IsCreateTableDone):
@@ -197,7 +197,7 @@ def _facts(reply: object) -> Facts | None:
             return reply.tables
         case TableSchemaReply():
             applied = reply.fully_applied, reply.fully_applied_version
-            kept = reply.replicas, reply.design
+            kept = reply.replicas, reply.design, reply.policy or ""
             return (reply.table_id, reply.name, reply.state, reply.columns, reply.version, *applied, *kept)
         case TableLocationsReply():
             return reply.table_id, reply.design, tuple(map(_told_place, reply.tablets))

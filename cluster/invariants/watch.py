@@ -40,12 +40,13 @@ from cluster.raft.types import (
 )
 from cluster.ranges.lease_record import Lease
 from cluster.ranges.observer import QuietRange
-from cluster.ranges.requests import Change, Read, ReadAnswer
+from cluster.ranges.requests import Change, Read, ReadAnswer, is_strong
 from cluster.ranges.tablet import HoldBatch, TabletMachine, WriteBatch
 from cluster.store.cells import Span
 from cluster.wire.identity import ForeignDisk
-from cluster.wire.messages import CATALOG_GROUP
+from cluster.wire.messages import CATALOG_GROUP, Done, ReadReply, RowRequest, RowsReply, decode_reply
 from cluster.wire.nouns import RequestId
+from cluster.wire.rows import TypedRowsReply
 from harness.ports.failpoints import InjectedFailure
 from harness.protocols import InvariantsRecord, NodeStatus
 from harness.verdict.leaderships import Leaderships
@@ -310,6 +311,11 @@ class _Life(Observer):
 
     def change_answered(self, group: str, request: RequestId, answer: bytes) -> None:
         self._groups[group].answers.answered(self._life, request, answer)
+
+    def answer_leaves(self, request: RowRequest, answer: bytes) -> None:
+        reply = decode_reply(answer)
+        if self._hybrid is not None and isinstance(reply, Done | ReadReply | RowsReply | TypedRowsReply):
+            self._hybrid.answers(reply.timestamp, isinstance(request, Read) and not is_strong(request))
 
     def read_found(self, group: str, read: Read, spans: Sequence[Span], timestamp: int, found: ReadAnswer) -> None:
         self._groups[group].answers.found(self._life, read, spans, timestamp, found)

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from cluster.master.calls import ServerCall
 from cluster.master.contract import Mutation, Operation, carry_out
 from cluster.master.ddl import alter_calls, delete_calls, settle
@@ -239,4 +241,5 @@ def create_request(manager: CatalogManager, table: TableRecord, tablet: TabletRe
         tuple(manager.servers.located(voter) for voter in voters),
         table.design,
         replication_factor=table.replication_factor,
+        policy=table.policy or msgspec.UNSET,
     )

@@ -5,12 +5,13 @@ Tablets follow an alteration afterwards.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
 
-from cluster.master.calls import ServerCall
+from cluster.master.calls import CALL_TIMEOUT_S, ServerCall
 from cluster.master.contract import Mutation, Operation, carry_out
 from cluster.master.locks import LockKey, name_keys, table_keys, tablet_keys
 from cluster.master.manager import MAX_BATCH_BYTES, CatalogManager, Conflict, LeaderTerm, Refusal, invalid, too_large
@@ -28,6 +29,7 @@ from cluster.master.records import (
     removed_table,
     settled_table,
 )
+from cluster.ranges.policies import InvalidPolicy, unmet
 from cluster.store.schema import (
     MAX_GIVEN_ID,
     MAX_NAME_CHARACTERS,
@@ -51,6 +53,7 @@ from cluster.wire.messages import (
     Partition,
     PlaceTable,
     Regional,
+    Replica,
     Replicas,
     Reply,
     TabletReport,
@@ -58,6 +61,7 @@ from cluster.wire.messages import (
     encode,
     voters_wanted,
 )
+from harness.ports.api import CallLost, Refused, Unreachable
 
 # ---- how tablets follow an alteration (appendix B, M5) ----
 # Each tablet is sent AlterTablet after the commit, by the background scan again, and whenever it reports an older
@@ -115,7 +119,8 @@ def _calls(leadership: LeaderTerm, table: TableRecord, tablet: TabletRecord) -> 
         return ()
     replicas = replicas_of_tablet(leadership, tablet)
     leading = [each for each in replicas if each.node_id == tablet.leader]
-    request = AlterTablet(tablet.tablet_id, table.name, table.columns, table.version)
+    policy = table.policy or msgspec.UNSET
+    request = AlterTablet(tablet.tablet_id, table.name, table.columns, table.version, policy)
     return [ServerCall(each, request) for each in leading or replicas]
 
 
@@ -165,12 +170,13 @@ async def create_table(manager: CatalogManager, request: CreateTable) -> Reply:
     Raises Refusal (ALREADY_PRESENT, INVALID, TRY_AGAIN, NOT_THE_LEADER: definite; TIMED_OUT: unknown).
     """
     _validate(request)
-    columns = _numbered(request.columns)
+    columns, policy = _numbered(request.columns), request.policy or ""
+    _validate_policy(manager, policy, request.design)
 
     def mutate(leadership: LeaderTerm) -> Mutation:
         _require_free(leadership, request.name)
         _require_servers(manager, leadership, request.replicas)
-        table = new_table(manager.new_id(), request.name, columns, request.replicas, request.design)
+        table = new_table(manager.new_id(), request.name, columns, request.replicas, request.design, policy)
         tablets = tuple(
             new_tablet(manager.new_id(), table.table_id, Partition(bucket, request.buckets))
             for bucket in range(request.buckets)
@@ -187,14 +193,17 @@ async def create_table(manager: CatalogManager, request: CreateTable) -> Reply:
 
 
 async def alter_table(manager: CatalogManager, request: AlterTable) -> Reply:
-    """Change a table's schema or name; its tablets follow (`cluster.master.ddl`); once per request (G8).
+    """Change a table's schema, name or policy; its tablets follow (`cluster.master.ddl`); once per request (G8).
 
-    Raises Refusal (NOT_FOUND, ALREADY_PRESENT, INVALID, NOT_THE_LEADER: definite; TIMED_OUT: unknown).
+    Raises Refusal (NOT_FOUND, ALREADY_PRESENT, INVALID, POLICY_UNMET, NOT_THE_LEADER: definite; TIMED_OUT: unknown).
     """
-    if not request.steps and request.new_name is None:
+    policy = None if request.policy is msgspec.UNSET else request.policy
+    if not request.steps and request.new_name is None and policy is None:
         raise invalid("an alteration has to change something")
     if request.new_name is not None:
         _validate_name(request.new_name)
+    if policy is not None:
+        await _require_met(manager, table_of(await manager.lead(), request), policy)
 
     def locks(leadership: LeaderTerm) -> tuple[LockKey, ...]:
         table = table_of(leadership, request)
@@ -208,7 +217,7 @@ async def alter_table(manager: CatalogManager, request: AlterTable) -> Reply:
         if request.new_name is not None:
             _require_free(leadership, new_name)
         columns, next_id = _altered(request, table)
-        changed = altered_table(table, new_name, columns, next_id)
+        changed = altered_table(table, new_name, columns, next_id, policy)
         calls = alter_calls(leadership, changed)
         return Mutation((changed,), (), calls, encode(AlterTableReply(table.table_id, changed.version)))
 
@@ -328,6 +337,46 @@ def _validate_replicas(replicas: Replicas, design: str) -> None:
         raise invalid("a zone that is named has one replica at least")
     if replicas.home and 2 * replicas.voters.get(replicas.home, 0) <= factor:
         raise invalid(f"a majority of the {factor} voters has to stand in the home zone {replicas.home!r}")
+
+
+def _validate_policy(manager: CatalogManager, policy: str, design: str) -> None:
+    """Raises Refusal (INVALID; POLICY_UNMET where not even next to each other nodes could keep it)."""
+    if policy and design != "raft":
+        raise invalid(f"tables of the design {design!r} close nothing")
+    try:
+        problem = unmet(policy, manager.knobs, 0)
+    except InvalidPolicy as error:
+        raise invalid(str(error)) from error
+    if problem is not None:
+        raise Refusal(ErrorReply("POLICY_UNMET", problem, definite=True))
+
+
+async def _require_met(manager: CatalogManager, table: TableRecord, policy: str) -> None:
+    """Ask the leaseholders whether they could keep a policy, by the round trips that they have measured. Who does not
+    answer goes by the lag of the knobs until it can.
+
+    Raises Refusal (INVALID, POLICY_UNMET).
+    """
+    _validate_policy(manager, policy, table.design)
+    leadership = await manager.lead()
+    asked = [
+        _ask_whether(manager, each, AlterTablet(tablet.tablet_id, table.name, (), 0, policy, only_asks=True))
+        for tablet in leadership.caches.tablets_of(table.table_id)
+        for each in replicas_of_tablet(leadership, tablet)
+        if each.node_id == tablet.leader
+    ]
+    for problem in await asyncio.gather(*asked):
+        if problem is not None:
+            raise Refusal(problem)
+
+
+async def _ask_whether(manager: CatalogManager, replica: Replica, request: AlterTablet) -> ErrorReply | None:
+    """What a tablet server has against it that is sure; None for nothing, or no answer."""
+    try:
+        reply = decode_reply(await manager.ports.network.call(replica.address, encode(request), CALL_TIMEOUT_S))
+    except (Unreachable, CallLost, Refused):
+        return None
+    return reply if isinstance(reply, ErrorReply) and reply.kind == "POLICY_UNMET" else None
 
 
 def _require_free(leadership: LeaderTerm, name: str) -> None:

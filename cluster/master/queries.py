@@ -98,6 +98,7 @@ def _table_schema(table: TableRecord) -> TableSchemaReply:
         table.fully_applied_version,
         table.replicas,
         table.design,
+        policy=table.policy or msgspec.UNSET,
     )
 
 

@@ -37,11 +37,26 @@ class TabletState(StrEnum):
 FINAL_TABLET_STATES = frozenset({TabletState.REPLACED, TabletState.DELETED})
 
 
+RAFT = "raft"
+
+
+class ByPolicy(msgspec.Struct, frozen=True, array_like=True):
+    """The design `raft`, with a policy by which ranges are closed (R6)."""
+
+    policy: str
+
+
+def strategy_of(design: str, policy: str) -> str | ByPolicy:
+    """What a table's record says of them."""
+    return ByPolicy(policy) if policy else design
+
+
 class TableRecord(msgspec.Struct, frozen=True, array_like=True):
     """A table. `fully_applied_columns` is the latest schema that every tablet is known to have, of the version
     `fully_applied_version`, while the table is ALTERING; else None.
 
-    `design` is how its tablets are replicated (G4), for good; `replicas` how many there are to be, and where.
+    `strategy` is how its tablets are replicated (G4), for good, and by which policy they are closed, if by one;
+    `replicas` how many there are to be, and where.
     """
 
     table_id: str
@@ -53,8 +68,18 @@ class TableRecord(msgspec.Struct, frozen=True, array_like=True):
     next_column_id: int
     fully_applied_columns: tuple[Column, ...] | None
     replicas: Replicas
-    design: str = "raft"
+    strategy: str | ByPolicy = RAFT
     fully_applied_version: int = 0
+
+    @property
+    def design(self) -> str:
+        """How its tablets are replicated."""
+        return RAFT if isinstance(self.strategy, ByPolicy) else self.strategy
+
+    @property
+    def policy(self) -> str:
+        """How its ranges are closed (`cluster.ranges.policies`); empty if as knobs say."""
+        return self.strategy.policy if isinstance(self.strategy, ByPolicy) else ""
 
     @property
     def replication_factor(self) -> int:
@@ -141,12 +166,18 @@ def changed_tablet(record: TabletRecord, **changes: object) -> TabletRecord:
 
 
 def new_table(
-    table_id: str, name: str, columns: tuple[Column, ...], replicas: Replicas, design: str = "raft"
+    table_id: str,
+    name: str,
+    columns: tuple[Column, ...],
+    replicas: Replicas,
+    design: str = "raft",
+    policy: str = "",
 ) -> TableRecord:
     """The first committed revision of a table: RUNNING, with its tablets still PREPARING (appendix B)."""
     next_column_id = 1 + max((column.id for column in columns), default=-1)
     state = TableState.RUNNING
-    return TableRecord(table_id, 1, name, state, columns, 0, next_column_id, None, replicas, design)
+    strategy = strategy_of(design, policy)
+    return TableRecord(table_id, 1, name, state, columns, 0, next_column_id, None, replicas, strategy)
 
 
 def new_tablet(tablet_id: str, table_id: str, partition: Partition) -> TabletRecord:
@@ -154,8 +185,11 @@ def new_tablet(tablet_id: str, table_id: str, partition: Partition) -> TabletRec
     return TabletRecord(tablet_id, 1, table_id, partition, TabletState.PREPARING, None, ())
 
 
-def altered_table(record: TableRecord, name: str, columns: tuple[Column, ...], next_column_id: int) -> TableRecord:
-    """The record of a table that has this schema once its tablets have followed (appendix B, "Altering a table").
+def altered_table(
+    record: TableRecord, name: str, columns: tuple[Column, ...], next_column_id: int, policy: str | None = None
+) -> TableRecord:
+    """The record of a table that has this schema, and this policy if one is named, once its tablets have followed
+    (appendix B, "Altering a table").
 
     A table that is altered again meanwhile keeps what every tablet is known to have.
     """
@@ -165,6 +199,7 @@ def altered_table(record: TableRecord, name: str, columns: tuple[Column, ...], n
         name=name,
         columns=columns,
         next_column_id=next_column_id,
+        strategy=record.strategy if policy is None else strategy_of(record.design, policy),
         version=record.version + 1,
         state=TableState.ALTERING,
         fully_applied_columns=record.fully_applied_columns if already else record.columns,

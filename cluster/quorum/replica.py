@@ -122,6 +122,11 @@ class Leaderless:
         """Nobody, in no term: nobody's silence is this replica's to judge."""
         return 0, {}
 
+    @property
+    def policy_in_force(self) -> str:
+        """Nothing is closed here."""
+        return ""
+
     def voters(self) -> tuple[Member, ...]:
         """Nobody, for nothing is voted on here."""
         return ()

@@ -196,7 +196,11 @@ def on_request_vote(state: State, message: RequestVote, now_ns: int) -> None:
         state.out.hard_changed = True
         rearm_election(state, now_ns)
     reply = RequestVoteReply(
-        state.node_id, message.source, state.term, granted, quiescence.promised_ever(state) if granted else 0
+        state.node_id,
+        message.source,
+        state.term,
+        granted,
+        quiescence.promised_ever(state, quiescence.promised(state)) if granted else 0,
     )
     if "vote-before-fsync" in state.config.flaws:
         state.out.sends.append(reply)

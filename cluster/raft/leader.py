@@ -30,7 +30,8 @@ def become_leader(state: State, now_ns: int) -> None:
     follow_members(state)
     state.quorum_acked_ns = NEVER_NS
     state.lease_given_up = state.handing_over = False
-    state.bound_until, state.extended_until = quiescence.promised(state), 0
+    state.bound_until = state.elected_until = quiescence.promised(state)
+    state.extended_until = 0
     state.read_round = 0
     state.confirmed_round = 0
     state.heartbeat_due_ns = now_ns + state.config.heartbeat_ns

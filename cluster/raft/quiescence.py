@@ -145,17 +145,21 @@ def promised(state: State) -> int:
     return max(until, state.liveness.promised(quiet.leader))
 
 
-def promised_ever(state: State) -> int | None:
-    """`promised`, earlier lives included; None while the clock can't tell."""
+def promised_ever(state: State, until: int) -> int | None:
+    """What this life has promised (`until`) or earlier ones; None while the clock can't tell."""
     if not state.restarted or state.liveness is None:
-        return promised(state)
+        return until
     before = state.liveness.before_start()
-    return None if before is None else max(before, promised(state))
+    return None if before is None else max(before, until)
 
 
 def earlier_until(state: State) -> int | None:
-    """Up to where leases of earlier leaders may last, as those who elected this one say; None where one can't tell."""
-    own = promised_ever(state)
+    """Up to where leases of earlier leaders may last, as those who elected this one say; None where one can't tell.
+
+    What this one is promised itself, in a silence that it falls into before it has a lease, says nothing of them: it
+    would wait for what moves on as it waits.
+    """
+    own = promised_ever(state, state.elected_until)
     return None if own is None or state.granted_until is None else max(own, state.granted_until)
 
 

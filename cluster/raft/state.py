@@ -231,6 +231,8 @@ class State:
     # Ends of leases, as data timestamps (G3), 0 for none: what this replica had promised when its silences ended; what
     # its members have promised to it as a leader; what those who elect it say (None: one of them can't tell).
     bound_until: int = 0
+    # What this replica had promised, and was promised as a leader, when it was elected last.
+    elected_until: int = 0
     extended_until: int = 0
     granted_until: int | None = 0
 

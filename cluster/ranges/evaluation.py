@@ -87,7 +87,8 @@ class Evaluation:
         self._heeds_reads = "no-timestamp-cache" not in flaws
         self._timeout_s = knobs.request_timeout_ms / 1e3
         self._duration_ns = knobs.lease_record_ns
-        self._closed_lag_ns = knobs.closed_lag_ms * _MS
+        self.lag_ns = knobs.closed_lag_ms * _MS
+        """How far behind the clock to close, ns, by the table's policy; below 0 ahead of it (R6)."""
         self._hold_ns = knobs.hold_ms * _MS
         self._read_spans, self._exact = knobs.read_spans, bool(knobs.exact_tracker)
         self._deadlines = Deadlines(ports.clock, self._timeout_s)
@@ -435,14 +436,14 @@ class Evaluation:
         return promises
 
     def _closed_target(self, sequence: int, reading: int) -> int:
-        """How far to close at this moment's reading: to a lag behind it (R6), and below the lease's expiration (R4).
+        """How far to close at this moment's reading: by the policy (R6), and below the lease's expiration (R4).
 
         No further than before under a lease that is lost or given up: the next one's low water is fixed by then (G3).
         """
         lease = self._holding.own()
         if lease is None or lease.sequence != sequence or self._clock.judged is not None:
             return 0
-        lagging = reading - self._closed_lag_ns
+        lagging = reading - self.lag_ns
         return lagging if lagging < lease.expiration else min(lagging, self._holding.end(lease) - 1)
 
 

@@ -85,6 +85,8 @@ class Holding:
         self._given_up = 0
         """Sequence of the last lease given up here: whether its record was committed or not, it is held no more."""
         self._handing_over = False
+        self.ahead_ns = 0
+        """Up to so far ahead of the clock something is to be closed under the lease (R6)."""
 
     def attach(self, group: Group, promised: Promised) -> None:
         """The replica's group is open; a leader that it has elected meanwhile acquires the lease."""
@@ -164,7 +166,7 @@ class Holding:
 
     def _wears_out(self, held: HeldLease, timestamp: Timestamp) -> bool:
         """Whether it is time to renew the lease, or past that."""
-        return timestamp > held.upper - self._duration_ns // 2
+        return timestamp > held.upper - max(self._duration_ns // 2, self.ahead_ns)
 
     def end(self, lease: Lease) -> Timestamp:
         """When the lease that is held is over: by its record, or by what all members have promised meanwhile (G3)."""
@@ -183,7 +185,9 @@ class Holding:
         leader whose own lease has not begun waits for that: then it has waited out what was promised to earlier ones.
         """
         group, deadline_ns = self._group, self._clock.monotonic_ns() + int(timeout_s * 1e9)
-        while (lease := self.own()) is None and group is not None and group.is_leader and group.ends.earlier_until != 0:
+        while (lease := self.own()) is None and group is not None and group.is_leader:
+            if group.ends.earlier_until == 0 and not group.ends.lease_extension:
+                break  # nobody has ever promised anything, to earlier leaders or to this one
             if self._clock.monotonic_ns() >= deadline_ns or self._clock.fenced is not None:
                 return False
             self._acquire()
@@ -221,6 +225,7 @@ class Holding:
     async def _record_hand_over(self, group: Group, lease: Lease) -> bool:
         self._given_up = lease.sequence
         command = HandOverLease(lease.sequence, self._clock.last, *self._promised())
+        self._used = max(self._used, Timestamp(group.ends.lease_extension))
         try:
             await group.submit(encode(command), self._timeout_s)
         except (NotProposed, OutcomeUnknown):
@@ -316,11 +321,11 @@ class Holding:
         if "support-not-waited-out" in self._flaws:
             return Timestamp(0)
         until = group.ends.earlier_until
+        # A lease that was given up in this term may have been used by promises that came later.
         if until is not None:
-            return Timestamp(until)
+            return max(Timestamp(until), self._used)
         if self._guessed[0] != group.term:
             self._guessed = (group.term, latest_end(self._clock, self._knobs))
-        # A lease that was given up in this term may have been used by promises that came after the guess.
         return max(self._guessed[1], self._used)
 
     def _wait_out(self, end: Timestamp) -> None:

@@ -70,8 +70,12 @@ class HandOverLease(msgspec.Struct, frozen=True, array_like=True, tag=5):
     read: Timestamp
 
 
-def acquired(old: Lease | None, command: AcquireLease) -> Lease | None:
-    """The lease that follows `old`; None if that is not over yet on the clock of who asks."""
+def acquired(old: Lease | None, command: AcquireLease, inherits: bool = True) -> Lease | None:
+    """The lease that follows `old`; None if that is not over yet on the clock of who asks.
+
+    It `inherits` the low water of the one before, which may lie above all that this one has promised itself: a holder
+    that was never asked for anything knows of nothing that is closed ahead of its clock.
+    """
     start = as_timestamp(command.reading)
     if old is not None and start < ended(old, command.until):
         return None
@@ -79,7 +83,7 @@ def acquired(old: Lease | None, command: AcquireLease) -> Lease | None:
     if old is None:
         return Lease(command.holder, 1, command.term, start, expiration)
     promised = old.promised if old.over else Timestamp(start - 1)
-    low_water = max(old.low_water, promised)
+    low_water = max(old.low_water, promised) if inherits else promised
     return Lease(command.holder, old.sequence + 1, command.term, start, expiration, low_water)
 
 

@@ -10,6 +10,7 @@ from cluster.ranges.lease_record import Lease
 from cluster.ranges.requests import Change, Read, ReadAnswer
 from cluster.ranges.tablet import HoldBatch, TabletMachine, WriteBatch
 from cluster.store.cells import Span
+from cluster.wire.messages import RowRequest
 from cluster.wire.nouns import RequestId
 
 
@@ -68,6 +69,9 @@ class RangeObserver(GroupObserver):
 
     def change_answered(self, group: str, request: RequestId, answer: bytes) -> None:
         """A change is about to be answered by this, encoded."""
+
+    def answer_leaves(self, request: RowRequest, answer: bytes) -> None:
+        """This answer to a client's request, encoded, leaves now."""
 
     def read_found(self, group: str, read: Read, spans: Sequence[Span], timestamp: int, found: ReadAnswer) -> None:
         """This read of these spans, as of this time, is about to be answered."""

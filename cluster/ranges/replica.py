@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -22,14 +22,16 @@ from cluster.raft.types import Configuration, Member, Message, Role, SoftState
 from cluster.ranges.closed_here import ClosedHere
 from cluster.ranges.closed_reads import NOT_WAITED, ClosedReads, Waited
 from cluster.ranges.evaluation import Evaluation
+from cluster.ranges.global_reads import CommitWait, GlobalReads
 from cluster.ranges.lease import Holding, refused
 from cluster.ranges.lease_record import Lease
 from cluster.ranges.observer import RangeObserver
+from cluster.ranges.policies import RoundTrips, lag_ns, lead_ns, needed_ns, unmet
 from cluster.ranges.promises import SharedClosed
-from cluster.ranges.requests import Read, asked_time, by_the_clock, is_strong, with_time_fixed
+from cluster.ranges.requests import Read, asked_time, by_the_clock, is_plain, is_strong, with_time_fixed
 from cluster.ranges.side_transport import Joined, SideTransport
 from cluster.ranges.strong_reads import StrongReads
-from cluster.ranges.tablet import AlterSchema, TabletMachine
+from cluster.ranges.tablet import TabletMachine, schema_of
 from cluster.store.intents import Intent, OpenIntent
 from cluster.store.node_clock import NodeClock
 from cluster.store.schema import key_columns
@@ -72,6 +74,11 @@ _BY_KEY = (GetRow, ChangeRow, ScanRows, SettleHold, PushHold, RegisterSession, A
 """What a table without and one with a primary key is asked."""
 
 
+_READS = frozenset({ReadCell, ReadRows, GetRow, ScanRows})
+_AT_ONCE = (AskReadTime, PushHold, RegisterSession)
+"""What is answered by a time, to another replica that waits for it itself, or by nothing that was written."""
+
+
 def _drop(messages: tuple[Message, ...]) -> None:
     """What comes before the group is open: Raft sends it again."""
 
@@ -80,10 +87,26 @@ async def _refuse(message: str, kind: str = "INVALID") -> bytes:
     return encode(ErrorReply(kind, message, definite=True))
 
 
+def _by_other_clocks(read: Any) -> bool:
+    """Whether a read's time may be above all that this node has shown and written: another's clock has chosen it."""
+    return read.begun is not msgspec.UNSET or (read.bound is not msgspec.UNSET and read.bound.anywhere)
+
+
 def founders_of(created: CreateTablet) -> tuple[Replica, ...]:
     """The group's first voters, if this replica is one of them."""
     founding = created.founding and created.server_id in [voter.node_id for voter in created.voters]
     return created.voters if founding else ()
+
+
+class RangeNode(NamedTuple):
+    """What a node hands to each of its ranges."""
+
+    ports: Ports
+    knobs: Knobs
+    clock: NodeClock
+    observer: RangeObserver
+    transport: SideTransport
+    round_trips: RoundTrips
 
 
 class RangeReplica:
@@ -93,29 +116,25 @@ class RangeReplica:
     is then asked of Raft for each read, on the monotonic clock.
     """
 
-    def __init__(
-        self,
-        ports: Ports,
-        created: CreateTablet,
-        knobs: Knobs,
-        node_clock: NodeClock,
-        observer: RangeObserver,
-        transport: SideTransport,
-        flaws: frozenset[str] = frozenset(),
-    ) -> None:
+    def __init__(self, node: RangeNode, created: CreateTablet, flaws: frozenset[str] = frozenset()) -> None:
+        ports, knobs, node_clock, observer, transport, self._round_trips = node
         self.created = created
         self.range_id, self.policy = created.tablet_id, knobs.closed_lag_ms * _MS
+        self.leads_clock = False
+        """Whether its table wants it to be closed ahead of time, whether that can be or not."""
+        self._unmet: str | None = None
+        """Why the range is not closed as its table wants it."""
         self._side = transport
         self._ports, self._knobs, self._flaws, self._observer = ports, knobs, flaws, observer
         self._clock = node_clock
-        schema = AlterSchema(created.schema_version, created.columns)
+        schema = schema_of(created.schema_version, created.columns, created.policy or "")
         self._machine = TabletMachine(knobs.version_retention_ms * _MS, flaws, schema)
         self._keyed = bool(key_columns(created.columns))
         self._served = _BY_KEY if self._keyed else _BY_NUMBER
         self._machine.on_lease = self._on_lease
         self._machine.on_batch = partial(observer.batch_applied, created.tablet_id)
         self._machine.on_hold = partial(observer.hold_applied, created.tablet_id)
-        self._machine.on_schema = lambda: self._on_change()
+        self._machine.on_schema = self._altered
         self._timeout_s = knobs.request_timeout_ms / 1e3
         self._holding = Holding(ports, node_clock, self._machine, knobs, flaws)
         self._holding.on_extended = partial(observer.lease_extended, created.tablet_id)
@@ -131,6 +150,10 @@ class RangeReplica:
         self._pushing: dict[str, asyncio.Task[None]] = {}
         """By transaction the push that is under way for reads within a bound."""
         self._strong = StrongReads(ports, self._machine, self._closed, observer, self._timeout_s)
+        offset_ns, by_lease = knobs.max_clock_offset_ms * _MS, self._evaluation.read
+        self._global = GlobalReads(offset_ns, self._machine, self._closed, held, by_lease, flaws)
+        self._global.observer = observer
+        self._commit_wait = CommitWait(node_clock, ports.clock, self._timeout_s, flaws)
         self._group: Group | None = None
         self.receive: Callable[[tuple[Message, ...]], None] = _drop
         self._on_change: Callable[[], None] = lambda: None
@@ -156,6 +179,8 @@ class RangeReplica:
         self._evaluation.attach(group, spec.group_id)
         self._reads.attach(group, spec.group_id)
         self._strong.attach(group, spec.group_id)
+        self._global.attach(group, spec.group_id)
+        self._take_policy()
         self._side.attend(self)
         if group.is_leader:
             self._side.consider(self.range_id)
@@ -164,6 +189,7 @@ class RangeReplica:
     async def close(self) -> None:
         """Stop serving: the group is closed too."""
         self._side.forget(self)
+        self._round_trips.unwatch(self.range_id)
         for task in list(self._pushing.values()):
             task.cancel()
         self._holding.close()
@@ -252,12 +278,15 @@ class RangeReplica:
         return 0 if self._machine.schema is None else self._machine.schema.version
 
     async def alter_schema(self, request: AlterTablet) -> DoneReply | ErrorReply:
-        """Replicate a schema through the tablet's log, once however often it is asked for (M5)."""
+        """Replicate a schema and a policy through the tablet's log, once however often it is asked for (M5)."""
+        if request.only_asks:
+            problem = self._problem(request.policy or "", self._others())
+            return DoneReply(True) if problem is None else ErrorReply("POLICY_UNMET", problem, definite=True)
         if self._group is None or not self.leads:
             leader = self._group.leader if self._group else None
             return ErrorReply("NOT_THE_LEADER", "another replica leads this tablet", definite=True, leader=leader)
         if self._logged_version < request.schema_version:
-            command = encode(AlterSchema(request.schema_version, request.columns))
+            command = encode(schema_of(request.schema_version, request.columns, request.policy or ""))
             try:
                 await self._group.submit(command, self._timeout_s)
             except NotProposed as error:
@@ -277,6 +306,20 @@ class RangeReplica:
             return _refuse("this table is addressed by " + ("its primary key" if self._keyed else "integers"))
         if self._keyed and isinstance(request, TypedRequest) and request.table_id != self.created.table_id:
             return _refuse(f"the tablet {request.tablet_id} is of another table", "SCHEMA_CHANGED")
+        return self._carried_out(request) if type(request) in _AT_ONCE else self._in_its_time(request)
+
+    async def _in_its_time(self, request: RowRequest) -> bytes:
+        """The answer, not before this node's clock has passed what it shows.
+
+        Nothing that was written here is above what was applied last; only another node's clock is.
+        """
+        answer = await self._carried_out(request)
+        if self._machine.last_write > self._clock.last or (type(request) in _READS and _by_other_clocks(request)):
+            answer = await self._commit_wait.over(answer, self.policy < 0)
+        self._observer.answer_leaves(request, answer)
+        return answer
+
+    def _carried_out(self, request: RowRequest) -> Coroutine[Any, Any, bytes]:
         if type(request) is WriteCell:  # looked for first: what an object is not an instance of takes long to find out
             return self._evaluation.change(request)
         if isinstance(request, (ReadCell, ReadRows, GetRow, ScanRows)):
@@ -292,6 +335,8 @@ class RangeReplica:
     async def _read(self, read: Read) -> bytes:
         if by_the_clock(read):
             read = with_time_fixed(read, self._clock.now())
+        elif self.leads_clock and is_plain(read) and read.begun is msgspec.UNSET:
+            read = msgspec.structs.replace(read, begun=self._clock.now())
         try:
             return await self._read_once(read)
         except OpenIntent as met:
@@ -304,10 +349,13 @@ class RangeReplica:
         again what was pushed above the first.
         """
         began_ns, pushed, unblocked = self._ports.clock.monotonic_ns(), False, met.timestamp - 1
+        asked, above = asked_time(read), timestamp
+        if is_plain(read) and read.begun is not msgspec.UNSET:
+            asked, above = read.begun, max(timestamp, self._global.limit(read.begun))
         while (waited_ns := self._ports.clock.monotonic_ns() - began_ns) < 2 * self._push_after_ns:
             if waited_ns >= self._push_after_ns and not pushed:
                 pushed = True
-                await self._push(met.transaction, timestamp)
+                await self._push(met.transaction, above)
             else:
                 await self._ports.clock.sleep(min(LOOK_S, self._push_after_ns / 4e9))
             try:
@@ -316,7 +364,7 @@ class RangeReplica:
             except OpenIntent as again:
                 met = again.intent
         message = "a transaction that is not decided yet has an intent there"
-        return encode(ErrorReply("INTENT_OPEN", message, definite=True, served=HowServed(asked=asked_time(read))))
+        return encode(ErrorReply("INTENT_OPEN", message, definite=True, served=HowServed(asked=asked)))
 
     async def _push(self, transaction: str, above: int) -> None:
         """Have what a transaction holds pushed above a time, or ended; whatever comes of it."""
@@ -340,6 +388,8 @@ class RangeReplica:
         """One attempt; a strong read has a `timestamp` if an earlier one had it, and has waited since."""
         if not is_strong(read):
             return self._reads.read(read, waited)
+        if read.begun is not msgspec.UNSET and is_plain(read) and (self.leads_clock or self._holding.held() is None):
+            return self._global.read(read, read.begun, waited.blocked_ns)
         if read.bound is not msgspec.UNSET and read.bound.anywhere and self._holding.held() is None:
             return self._strong.read(read, timestamp, waited.blocked_ns)
         return self._evaluation.read(read, arrived=timestamp)
@@ -378,7 +428,48 @@ class RangeReplica:
 
     def _configured(self) -> None:
         self.leave()
+        self._take_policy()
         self._on_change()
+
+    # ---- the policy (R6) ----
+
+    @property
+    def policy_in_force(self) -> str:
+        """How its table wants it to be closed, and why not so where that can't be; empty if as knobs say."""
+        policy = self._machine.schema_in_force.policy
+        return policy if self._unmet is None else f"{policy}: {self._unmet}"
+
+    def _altered(self) -> None:
+        self._take_policy()
+        self._on_change()
+
+    def _others(self) -> tuple[str, ...]:
+        return tuple(each.address for each in self.members() if each.server_id != self._ports.node_id)
+
+    def _problem(self, policy: str, others: tuple[str, ...]) -> str | None:
+        """Why it can't be closed so now."""
+        if lag_ns(policy, self._knobs) is not None:
+            return None
+        longest = self._round_trips.longest(others) if others else 0
+        return "no round trip is known yet" if longest is None else unmet(policy, self._knobs, longest)
+
+    def _take_policy(self) -> None:
+        """Close as the table wants it, by the round trips that are known by now; by the lag of the knobs where that
+        can't be."""
+        policy, others = self._machine.schema_in_force.policy, self._others()
+        lag, self._unmet = lag_ns(policy, self._knobs), self._problem(policy, others)
+        self._holding.ahead_ns, self.leads_clock = 0, lag is None
+        if lag is not None:
+            self._round_trips.unwatch(self.range_id)
+        else:
+            self._round_trips.watch(self.range_id, others, self._take_policy)
+            lag = self._knobs.closed_lag_ms * _MS
+            if self._unmet is None:
+                longest = self._round_trips.longest(others) or 0
+                lag, self._holding.ahead_ns = -lead_ns(self._knobs, longest), needed_ns(self._knobs, longest)
+        if lag != self.policy:
+            self.policy = self._evaluation.lag_ns = lag
+            self.leave()
 
     def _leadership(self, state: SoftState) -> None:
         self._on_change()

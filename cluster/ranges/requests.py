@@ -130,6 +130,11 @@ def is_strong(read: Read) -> bool:
     return read.as_of is None and (read.bound is msgspec.UNSET or read.bound.anywhere)
 
 
+def is_plain(read: Read) -> bool:
+    """Whether it is strong, and not wished to be served in a certain way."""
+    return read.as_of is None and read.bound is msgspec.UNSET
+
+
 def by_the_clock(read: Read) -> bool:
     """Whether its time depends on the clock of who is asked first."""
     bounded = read.bound is not msgspec.UNSET and read.bound.max_staleness is not None

@@ -1,8 +1,9 @@
 """The side transport of one node (R4): closes timestamps for ranges that nothing is written to, and tells other nodes.
 
 Every `side_transport_ms` each *group* of quiet ranges, those of one policy, is closed together up to a lag behind the
-clock; the ranges that are not quiet are asked one by one whether they can join. So a tick costs what changed, however
-many ranges are quiet, and a range's C (`cluster.ranges.promises`) is its group's until something happens to it.
+clock, or a lead ahead of it (R6); the ranges that are not quiet are asked one by one whether they can join. So a tick
+costs what changed, however many ranges are quiet, and a range's C (`cluster.ranges.promises`) is its group's until
+something happens to it.
 
 "side transport 如果发现对应的 range 里有 t_eval，则会跳过该 range" (it skips ranges with writes in flight). A range
 joins at T iff its lease is own and not given up, the clock is trusted, nothing of it is proposed or committed and
@@ -64,7 +65,7 @@ class Closer(Protocol):
 
     @property
     def policy(self) -> Policy:
-        """Which ranges it is closed with: those of the same lag, ns."""
+        """Which ranges it is closed with: those of the same lag, ns, or below 0 of the same lead."""
 
     @property
     def leads(self) -> bool:

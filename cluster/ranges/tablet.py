@@ -88,9 +88,25 @@ class AlterSchema(msgspec.Struct, frozen=True, array_like=True, tag=20):
     version: int
     columns: tuple[Column, ...]
 
+    @property
+    def policy(self) -> str:
+        """How the tablet is closed, if not as knobs say (`cluster.ranges.policies`)."""
+        return ""
+
+
+class AlterPolicy(AlterSchema, frozen=True, array_like=True, tag=22):
+    """A schema with a policy. What is closed stays closed, by whichever."""
+
+    policy: str
+
+
+def schema_of(version: int, columns: tuple[Column, ...], policy: str) -> AlterSchema:
+    """The command that gives a tablet these."""
+    return AlterPolicy(version, columns, policy) if policy else AlterSchema(version, columns)
+
 
 TabletCommand: TypeAlias = (
-    AcquireLease | RenewLease | HandOverLease | WriteBatch | HoldBatch | RegisterClient | AlterSchema
+    AcquireLease | RenewLease | HandOverLease | WriteBatch | HoldBatch | RegisterClient | AlterSchema | AlterPolicy
 )
 
 decode_command = msgspec.msgpack.Decoder(TabletCommand).decode
@@ -109,7 +125,7 @@ class _Head(msgspec.Struct, frozen=True, array_like=True, tag=1):
     last_write: int
     closed: int
     threshold: int
-    schema: AlterSchema | None
+    schema: AlterSchema | AlterPolicy | None
     write_index: int = 0
 
 
@@ -259,6 +275,10 @@ class TabletMachine:
         """The timestamp of the newest version of any cell in the span."""
         return self._store.newest(span)
 
+    def newest_by(self, span: Span, limit: int) -> int:
+        """The timestamp of the newest version of any cell in the span that is not above `limit`."""
+        return self._store.newest_by(span, limit)
+
     def lowest_intent(self, spans: Iterable[Span]) -> IntentRow | None:
         """What transactions have open in these spans at the lowest timestamp; None if nothing is."""
         if not self.open_intents:
@@ -296,7 +316,7 @@ class TabletMachine:
             self._alter(index, change)
             return _NO_ANSWER
         if isinstance(change, AcquireLease):
-            lease = acquired(self.lease, change)
+            lease = acquired(self.lease, change, "low-water-not-inherited" not in self._flaws)
             if lease is not None:
                 self.on_lease(self.lease, lease)
                 self._set_lease(lease)

@@ -262,6 +262,11 @@ class MvccStore:
             return cell.times[-1]
         return max((self._cells[key].times[-1] for key in self._within(span)), default=0)
 
+    def newest_by(self, span: Span, limit: int) -> int:
+        """The timestamp of the newest version of any cell in the span that is not above `limit`; 0 if there is none."""
+        found = (self._version(key, limit) for key in self._within(span))
+        return max((version.timestamp for version in found if version is not None), default=0)
+
     def raise_threshold(self, threshold: int) -> None:
         """Let versions go that were replaced at `threshold` already; each cell's are dropped when it is written."""
         if threshold > self.threshold:

@@ -19,6 +19,7 @@ from cluster.quorum.messages import MARK
 from cluster.quorum.service import QuorumService
 from cluster.raft.types import ChangeKind, HardState, Message, OpId
 from cluster.ranges.lease import NodeLeaseEnds
+from cluster.ranges.policies import RoundTrips
 from cluster.ranges.side_transport import SideTransport
 from cluster.store.node_clock import ClockFenced, NodeClock
 from cluster.tserver import metadata
@@ -82,7 +83,9 @@ class TabletServer:
         self._log = node_logger(config.node_id)
         self._clock = clock
         self._inspection = Inspection(ports)
-        self._probes = ClockProbes(ports, clock, config.knobs.clock_probe_ms, self._clock_peers)
+        trips = RoundTrips()
+        every_ms = config.knobs.clock_probe_ms
+        self._probes = ClockProbes(ports, clock, every_ms, self._clock_peers, trips.watched, trips.measured)
         self._ends = NodeLeaseEnds(clock, config.knobs)
         self._streams = PeerStreams(ports, config.knobs, self._deliver, ends=self._ends)
         self.on_notify = self._streams.receive
@@ -92,7 +95,7 @@ class TabletServer:
         flaws = frozenset(config.flaws)
         self._closing_ranges = SideTransport(ports, config.knobs, clock, self._streams, observer, flaws)
         self._streams.on_aside = self._closing_ranges.receive
-        self._host = Host(ports, config.knobs, clock, observer, flaws, self._closing_ranges)
+        self._host = Host(ports, config.knobs, clock, observer, flaws, self._closing_ranges, trips)
         self._closing: dict[asyncio.Task[None], None] = {}
         """Replicas that failed and are being closed."""
         self._deleted: dict[str, None] = {}
@@ -441,4 +444,8 @@ class TabletServer:
         ports = self._ports
         present = tuple(group for group in groups if group is not None)
         streams = self._streams.states()
-        return encode(StatusReply(ports.node_id, "tserver", ports.incarnation, ports.clock.wall_ns(), present, streams))
+        policies = {
+            name: replica.policy_in_force for name, replica in self._replicas.items() if replica.policy_in_force
+        }
+        status = StatusReply(ports.node_id, "tserver", ports.incarnation, ports.clock.wall_ns(), present, streams)
+        return encode(msgspec.structs.replace(status, policies=policies) if policies else status)

@@ -16,7 +16,8 @@ from cluster.log.view import GroupLog
 from cluster.observer import Observer
 from cluster.quorum.replica import Leaderless, LegacyReplica, LoggedReplica, PartitionReplica
 from cluster.raft.types import Configuration, Member, Message
-from cluster.ranges.replica import RangeReplica
+from cluster.ranges.policies import RoundTrips
+from cluster.ranges.replica import RangeNode, RangeReplica
 from cluster.ranges.side_transport import SideTransport
 from cluster.store.node_clock import NodeClock
 from cluster.wire.messages import (
@@ -69,6 +70,10 @@ class Strategy(Protocol):
     def range_state(self) -> RangeState | None:
         """What this replica knows to be closed, once it is open; None of what is no range."""
 
+    @property
+    def policy_in_force(self) -> str:
+        """How its table wants it to be closed, and why not so where that can't be; empty if as knobs say (R6)."""
+
     def report(self) -> TabletReport:
         """What masters are told of this replica."""
 
@@ -103,10 +108,12 @@ class Host:
     observer: Observer
     flaws: frozenset[str]
     closing: SideTransport
+    round_trips: RoundTrips
 
 
 def _ranges(host: Host, created: CreateTablet) -> Strategy:
-    return RangeReplica(host.ports, created, host.knobs, host.clock, host.observer, host.closing, host.flaws)
+    node = RangeNode(host.ports, host.knobs, host.clock, host.observer, host.closing, host.round_trips)
+    return RangeReplica(node, created, host.flaws)
 
 
 MakeReplica: TypeAlias = Callable[[Host, CreateTablet], Strategy]

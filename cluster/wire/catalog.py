@@ -20,7 +20,9 @@ from cluster.wire.nouns import Replica, Replicas, RequestId, TableInfo, TabletLo
 class CreateTable(msgspec.Struct, frozen=True, tag=True):
     """Create a table; its tablets come up afterwards. Columns without ids get them in their order.
 
-    `design` is one of `DESIGNS`. Answered by `CreateTableReply`, or TRY_AGAIN while too few tablet servers are live.
+    `design` is one of `DESIGNS`. `policy` is how its ranges are closed, `lag:MS` or `global`, if not as knobs say (R6).
+    Answered by `CreateTableReply`; TRY_AGAIN while too few tablet servers are live, POLICY_UNMET where leases are too
+    short for the policy.
     """
 
     request_id: RequestId
@@ -29,12 +31,15 @@ class CreateTable(msgspec.Struct, frozen=True, tag=True):
     buckets: int
     replicas: Replicas = msgspec.field(name="replication_factor")
     design: str = "raft"
+    policy: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class AlterTable(msgspec.Struct, frozen=True, tag=True):
-    """Carry these steps out in their order, and give the table `new_name` if one is named; all of it or nothing.
+    """Carry these steps out in their order, and give the table `new_name` and `policy` if they are named, all of it or
+    nothing.
 
-    Tablets follow afterwards (`IsAlterTableDone`). Answered by `AlterTableReply`.
+    Tablets follow afterwards (`IsAlterTableDone`). Answered by `AlterTableReply`, or POLICY_UNMET where leases are too
+    short for the policy by the round trips that leaseholders have measured.
     """
 
     request_id: RequestId
@@ -42,6 +47,7 @@ class AlterTable(msgspec.Struct, frozen=True, tag=True):
     steps: tuple[AlterStep, ...] = ()
     new_name: str | None = None
     table_id: str = ""
+    policy: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class DeleteTable(msgspec.Struct, frozen=True, tag=True):
@@ -176,6 +182,7 @@ class TableSchemaReply(msgspec.Struct, frozen=True, tag=True):
     replicas: Replicas = msgspec.field(name="replication_factor")
     design: str
     age_ms: int = 0
+    policy: str | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def replication_factor(self) -> int:

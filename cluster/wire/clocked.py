@@ -114,13 +114,21 @@ class ClockProbes:
     """Measures a node's clock against those of the nodes that it works with, often while it is not trusted (G3).
 
     Between `start` and `close` it asks every peer for its time, each interval; twenty times as often while the clock is
-    fenced. `peers` gives their addresses as they are now.
+    fenced. `peers` gives their addresses as they are now; `also` those of whom no more is wanted than how long their
+    answers take, of which `on_round_trip` is told with all.
     """
 
     def __init__(
-        self, ports: Ports, clock: NodeClock, interval_ms: int, peers: Callable[[], Iterable[Address]]
+        self,
+        ports: Ports,
+        clock: NodeClock,
+        interval_ms: int,
+        peers: Callable[[], Iterable[Address]],
+        also: Callable[[], Iterable[Address]] = tuple,
+        on_round_trip: Callable[[Address, int], None] = lambda peer, took_ns: None,
     ) -> None:
         self._network, self._clock, self._peers = ports.network, clock, peers
+        self._also, self._on_round_trip = also, on_round_trip
         self._interval_ns = interval_ms * _MS
         self._alarm = Alarm(ports.clock, self._wake)
         self._busy: dict[Address, asyncio.Task[None]] = {}
@@ -156,13 +164,15 @@ class ClockProbes:
         self._clock.measure_against(self._peers())
         interval_ns = self._interval_ns if self._clock.fenced is None else self._interval_ns // 20
         self._alarm.set(self._clock.monotonic_ns() + interval_ns)
-        for peer in self._clock.peers:
+        for peer in dict.fromkeys((*self._clock.peers, *self._also())):
             task = self._busy.get(peer)
             if task is None or task.done():
                 self._busy[peer] = asyncio.create_task(self._probe(peer), name=f"clock.{peer}")
 
     async def _probe(self, peer: Address) -> None:
+        sent_ns = self._clock.monotonic_ns()
         try:
             await self._network.call(peer, b"", _TIMEOUT_S)
         except (Unreachable, CallLost, Refused):
             return  # What was measured before grows old; the next probe is due soon.
+        self._on_round_trip(peer, self._clock.monotonic_ns() - sent_ns)

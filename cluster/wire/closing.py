@@ -25,7 +25,7 @@ MOST_ADDED = 4_096
 """The most ranges that come with one message, so that it stays small; the others come with the next ones."""
 
 Policy: TypeAlias = int
-"""Ranges with one policy are closed together; it is their lag, ns."""
+"""Ranges with one policy are closed together; it is their lag, ns, or below 0 how far ahead of the clock they are."""
 
 
 class ClosedUpdate(msgspec.Struct, frozen=True, array_like=True, tag=1):

@@ -120,7 +120,8 @@ class CreateTablet(msgspec.Struct, frozen=True, tag=True):
     The leader master sends it to the founding voters until they report. A replica that is `founding` and among the
     `voters` begins with them as its configuration; any other has none, and they are whom it may hear from (G1).
     `awaits_index` is that of the configuration to which a change is to add it: only a later one can say that it is not
-    wanted (M9). `replication_factor` is how many voters there should be, 0 where that is not known.
+    wanted (M9). `replication_factor` is how many voters there should be, 0 where that is not known. `policy` is how the
+    range is closed (`cluster.ranges.policies`), if not as knobs say.
     """
 
     server_id: str
@@ -135,18 +136,22 @@ class CreateTablet(msgspec.Struct, frozen=True, tag=True):
     design: str = "raft"
     awaits_index: int = 0
     replication_factor: int = 0
+    policy: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class AlterTablet(msgspec.Struct, frozen=True, tag=True):
-    """Give a tablet this schema through its log, unless it has this version already; sent to its leader.
+    """Give a tablet this schema and policy through its log, unless it has this version already; sent to its leader.
 
-    The leader master sends it until the tablet reports the version. Answered by `DoneReply` once committed.
+    The leader master sends it until the tablet reports the version. Answered by `DoneReply` once committed. With
+    `only_asks` nothing is changed: it is answered by POLICY_UNMET where the policy could not be kept as things are.
     """
 
     tablet_id: str
     table_name: str
     columns: tuple[Column, ...]
     schema_version: int
+    policy: str | msgspec.UnsetType = msgspec.UNSET
+    only_asks: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class DeleteTablet(msgspec.Struct, frozen=True, tag=True):
@@ -179,9 +184,11 @@ class RowRange(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ReadCell(msgspec.Struct, frozen=True, tag=True):
-    """A read of one cell: strong at the leaseholder, or as of an earlier time, or within a bound.
+    """A read of one cell: strong, or as of an earlier time, or within a bound.
 
-    A time below 0 is an offset from the clock of who is asked first.
+    A time below 0 is an offset from the clock of who is asked first. A strong read is served at the leaseholder, or by
+    any replica of a table that is closed ahead of time; `begun` is when it was begun by the clock of who was asked
+    first (R6).
     """
 
     tablet_id: str
@@ -190,6 +197,7 @@ class ReadCell(msgspec.Struct, frozen=True, tag=True):
     column: int
     as_of: int | None = None
     bound: Bound | msgspec.UnsetType = msgspec.UNSET
+    begun: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class ReadRows(msgspec.Struct, frozen=True, tag=True):
@@ -200,6 +208,7 @@ class ReadRows(msgspec.Struct, frozen=True, tag=True):
     ranges: tuple[RowRange, ...]
     as_of: int | None = None
     bound: Bound | msgspec.UnsetType = msgspec.UNSET
+    begun: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class AskReadTime(msgspec.Struct, frozen=True, tag=True):
@@ -381,7 +390,7 @@ class ErrorReply(msgspec.Struct, frozen=True, tag=True):
 
     `kind`: NOT_THE_LEADER (with `leader`, a node id or None), NO_LEASE, CLOCK_FENCED, NOT_FOUND, ALREADY_PRESENT,
     INVALID, TRY_AGAIN (too few tablet servers are live as yet), UNKNOWN_ZONE and TOO_FEW_NODES (in a zone),
-    UNSUPPORTED_DESIGN, TIMED_OUT, OVERLOADED,
+    UNSUPPORTED_DESIGN, POLICY_UNMET (leases are too short to close so far ahead), TIMED_OUT, OVERLOADED,
     SHUTTING_DOWN, CHANGE_REFUSED, SCHEMA_BEHIND, SCHEMA_CHANGED (see `cluster.wire.rows`), SESSION_ENDED, FORGOTTEN,
     STRANGER, TOO_STALE, NOT_CAUGHT_UP, INTENT_OPEN; of reads TWO_BOUNDS, NEGATIVE_BOUND, FUTURE_TIME, TOO_OLD,
     NOT_CLOSED; between nodes CLOCK_OFFSET. `leader_address` is given by masters: clients know them by their addresses
@@ -418,11 +427,15 @@ class ConfigurationReply(msgspec.Struct, frozen=True, tag=True):
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
-    """The change took effect; `applied` is false for a compare-and-set that found `found` instead."""
+    """The change took effect; `applied` is false for a compare-and-set that found `found` instead.
+
+    `waited_ns` is how long the answer was kept back until the clock had passed its timestamp, where it was (R6).
+    """
 
     applied: bool
     found: Value
     timestamp: int
+    waited_ns: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class ReadReply(msgspec.Struct, frozen=True, tag=True):
@@ -504,12 +517,15 @@ class StreamState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StatusReply(msgspec.Struct, frozen=True, tag=True):
+    """`policies` tells of each tablet here whose table has one how it is closed, and why not so where that can't be."""
+
     node_id: str
     role: str
     incarnation: int
     wall_ns: int
     groups: tuple[GroupState, ...]
     streams: tuple[StreamState, ...] = ()
+    policies: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
 
 
 Reply: TypeAlias = (

@@ -50,6 +50,7 @@ class GetRow(msgspec.Struct, frozen=True, tag=True):
     schema_version: int
     as_of: int | None = None
     bound: Bound | msgspec.UnsetType = msgspec.UNSET
+    begun: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class ScanRows(msgspec.Struct, frozen=True, tag=True):
@@ -68,6 +69,7 @@ class ScanRows(msgspec.Struct, frozen=True, tag=True):
     limit: int = 1_000
     as_of: int | None = None
     bound: Bound | msgspec.UnsetType = msgspec.UNSET
+    begun: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class TypedRow(msgspec.Struct, frozen=True, array_like=True):

@@ -9,9 +9,12 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-Path: TypeAlias = Literal["leaseholder", "closed-at-leaseholder", "follower", "strong-anywhere"]
-"""How a read was served: by the lease; by what is closed, at the holder of the lease or at another replica; or at a
-replica that had asked the leaseholder for a time (R8)."""
+Path: TypeAlias = Literal[
+    "leaseholder", "closed-at-leaseholder", "follower", "strong-anywhere", "global", "global-at-leaseholder"
+]
+"""How a read was served: by the lease; by what is closed, at the holder of the lease or at another replica; at a
+replica that had asked the leaseholder for a time (R8); or strongly by what is closed ahead of time (R6), at a replica
+or at the holder of the lease."""
 
 KnownBy: TypeAlias = Literal["", "log", "copied", "side-transport"]
 """Who knew that the time was closed; nobody where nobody had to."""
@@ -35,8 +38,9 @@ class Bound(msgspec.Struct, frozen=True, array_like=True):
 class HowServed(msgspec.Struct, frozen=True, array_like=True):
     """How a read was served, or, in a refusal, what there was to serve it by.
 
-    `asked` is the time that was asked for, exact or least, as the first node fixed it; `closed` and `resolved` are as
-    far as this replica knows for the spans read, and `blocked_ns` is how long it waited for what it lacked.
+    `asked` is the time that was asked for, exact or least, or of a strong read when it was begun, as the first node
+    fixed it; `closed` and `resolved` are as far as this replica knows for the spans read, and `blocked_ns` is how long
+    it waited for what it lacked, and for its time.
     """
 
     path: Path = "leaseholder"

@@ -89,6 +89,23 @@ def _out_of_order(rows: pa.RecordBatch) -> Flags:
     return pc.and_(pc.is_null(rows["route"]), pc.less(rows["served_ts"], seen))
 
 
+def _strong_anywhere(rows: pa.RecordBatch) -> Flags:
+    return pc.and_(pc.equal(rows["mode"], "global"), pc.is_valid(rows["requested_ts"]))
+
+
+def _strong_elsewhere(rows: pa.RecordBatch) -> Flags:
+    return pc.and_(_strong_anywhere(rows), pc.starts_with(rows["route"], "global by"))
+
+
+def _moved(rows: pa.RecordBatch) -> Flags:
+    by_closed = pc.starts_with(rows["route"], "global")
+    return pc.and_(_strong_anywhere(rows), pc.and_(by_closed, pc.greater(rows["served_ts"], rows["requested_ts"])))
+
+
+def _kept_back(rows: pa.RecordBatch) -> Flags:
+    return pc.and_(pc.is_null(rows["route"]), pc.greater(rows["blocked_ns"], 0))
+
+
 FIGURES: Final[Mapping[str, Callable[[pa.RecordBatch], Flags]]] = MappingProxyType(
     {
         "reads that any replica may serve": _of_any_replica,
@@ -102,6 +119,10 @@ FIGURES: Final[Mapping[str, Callable[[pa.RecordBatch], Flags]]] = MappingProxyTy
         "reads within a bound that what was open held back": _held_back,
         "changes that were pushed above what was known to be closed": _pushed_by_closed,
         "changes at an earlier time than one before them": _out_of_order,
+        "strong reads of what is closed ahead": _strong_anywhere,
+        "strong reads off the leaseholder": _strong_elsewhere,
+        "strong reads that moved to a later time": _moved,
+        "changes that were kept back until their time": _kept_back,
     }
 )
 """What is known to be closed as a change is asked for is its `closed_ts`; `{"seen": …}` in its value is the highest

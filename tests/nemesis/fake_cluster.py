@@ -175,7 +175,7 @@ class FakeDatabase:
             *("kill", "stop", "pause", "status", "failpoint", "flood", "membership", "disk", "zones"),
             *("foreign-cluster", "master-membership", "leadership", "lasting-tablets"),
             *("replaceable-masters", "replaceable-voters", "terms", "masters", "leaderships", "written-groups"),
-            *("wall-clock", "held-message", "reads-anywhere"),
+            *("wall-clock", "held-message", "reads-anywhere", "policies"),
         }
     )
     wall_ns: Callable[[str], int] = lambda _: 0
@@ -194,6 +194,7 @@ class FakeDatabase:
     leaderships: Leaderships = field(default_factory=Leaderships)
     now_ns: Callable[[], int] = lambda: 0
     turn: int | None = None
+    policy: str = "ahead"
     servers: dict[str, str] = field(default_factory=dict)
     masters: tuple[str, ...] = ()
     strangers: set[str] = field(default_factory=set)
@@ -264,6 +265,16 @@ class FakeDatabase:
 
     async def astray(self) -> tuple[str, ...]:
         return ()
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        return ("ahead", "behind", "behind:5")
+
+    async def alter_policy(self, policy: str) -> None:
+        self.policy = policy
+
+    async def policies_in_force(self) -> dict[str, list[str]]:
+        return {"t1": [self.policy]}
 
     @property
     def side_point(self) -> str:

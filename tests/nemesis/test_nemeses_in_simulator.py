@@ -22,6 +22,7 @@ from harness.ports.machines import ProcessState
 from harness.ports.sim.world import World
 from harness.run.life_cycle import run
 from harness.run.spec import Silent, Test
+from harness.verdict.adequacy import Floors
 from harness.verdict.facts import load_faults, load_summary
 from nemesis.packages import NemesisOptions, package
 from nemesis.registry import NEMESES
@@ -29,7 +30,7 @@ from nemesis.scripts.quorum import LEADERLESS
 from workloads.api import resolve_options
 from workloads.registry import WORKLOADS
 
-TIME_LIMIT_S = {"register": 15.0, "catalog": 25.0, "follower-reads": 15.0}
+TIME_LIMIT_S = {"register": 15.0, "catalog": 25.0, "follower-reads": 15.0, "global-reads": 15.0}
 """The load goes on while a nemesis was not seen in effect; of a catalog's operations there are few in a second."""
 LATE_CALL_S = 30.0
 """A replica is dead for a while before anything is called, and where masters are late another has to die."""
@@ -58,13 +59,16 @@ class Watched(SimDatabase):
     ids=",".join,
 )
 def test_faults_are_observed_and_recovered_and_leave_nothing(kinds: tuple[str, ...], tmp_path: Path) -> None:
-    anywhere = Capability.READS_ANYWHERE in NEMESES[kinds[0]].needs
+    ahead = Capability.POLICIES in NEMESES[kinds[0]].needs
+    anywhere = ahead or Capability.READS_ANYWHERE in NEMESES[kinds[0]].needs
     name = "catalog" if kinds[0] in ("unheard-tablets", "protocol-step") else "register"
-    workload = WORKLOADS["follower-reads" if anywhere else name]
+    workload = WORKLOADS["global-reads" if ahead else "follower-reads" if anywhere else name]
     rundir = create(tmp_path, workload.name, datetime(2026, 2, 3, 4, 5, 6))
     with World(7, version=WIRE_VERSION) as world:
         masters = 5 if kinds == ("master-membership",) else 3
         layout, knobs = Layout(masters, zones=5 if anywhere else 1), Knobs(side_transport_ms=200 if anywhere else 0)
+        if ahead:
+            knobs = Knobs(side_transport_ms=200, tablet_lease_ms=4_000, support_ms=4_000)
         database, environment = Watched(world, layout, knobs=knobs), SimEnvironment(world)
         database.workload = workload.name
         faults = package(kinds, database, environment, NemesisOptions(5.0), Random(7))
@@ -87,6 +91,7 @@ def test_faults_are_observed_and_recovered_and_leave_nothing(kinds: tuple[str, .
             requested_faults=faults.kinds,
             each_node=workload.each_node,
             workload_options=options,
+            floors=Floors(**workload.floors),
         )
         outcome = world.run(run(test, rundir, judge_saved_run))
     assert outcome.verdict.overall == "valid", outcome.verdict.reasons

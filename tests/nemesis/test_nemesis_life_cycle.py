@@ -63,6 +63,7 @@ COME_AND_GO = (
     "protocol-step",
     "side-transport",
     "placement-change",
+    "policy-change",
     "client-clock",
 )
 """Between two blows nothing is broken; nor is anything once a master was replaced, or another node leads, or where one

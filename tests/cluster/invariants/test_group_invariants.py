@@ -26,11 +26,23 @@ from cluster.raft.types import (
 )
 from cluster.ranges.lease_record import Lease
 from cluster.ranges.tablet import TabletMachine
-from cluster.store.hlc import Hlc, Timestamp
+from cluster.store.hlc import ClockReading, Hlc, Timestamp
+from cluster.wire.messages import (
+    Done,
+    ErrorReply,
+    ReadCell,
+    ReadReply,
+    Reply,
+    RequestId,
+    RowRequest,
+    WriteCell,
+    encode,
+)
 from harness.protocols import Breach
 from tests.cluster.master.catalog_records import TABLE
 
 FOLLOWER = View(1, role=Role.FOLLOWER)
+WRITE = WriteCell(RequestId(1, 1, 1), "t", 0, 0, 0, 1)
 
 
 def test_one_leader_a_term(cluster: Cluster) -> None:
@@ -354,6 +366,29 @@ def test_a_hybrid_clock_stays_near_true_time_where_the_wall_clock_does(
     hlc.now(1_003 * SECOND)
     observer.committed(GROUP, FOLLOWER, [entry(1, 2)])
     assert cluster.breaches == ([("hlc-in-bounds", ("d",))] if broken else [])
+
+
+@pytest.mark.parametrize(
+    ("request_", "reply", "broken"),
+    [
+        (WRITE, Done(True, None, 900), False),
+        (WRITE, Done(True, None, 901), True),
+        (ReadCell("t", 0, 0, 0), ReadReply(1, 901), True),
+        (ReadCell("t", 0, 0, 0, begun=5), ReadReply(1, 901), True),
+        (ReadCell("t", 0, 0, 0, as_of=901), ReadReply(1, 901), False),
+        (ReadCell("t", 0, 0, 0, as_of=7), ReadReply(1, 1_001 * SECOND + 1), True),
+        (WRITE, ErrorReply("TIMED_OUT", "", definite=False), False),
+    ],
+)
+def test_no_answer_leaves_before_its_node_s_clock_has_come_to_what_it_shows(
+    cluster: Cluster, request_: RowRequest, reply: Reply, broken: bool
+) -> None:
+    """A read at a time that was asked for is compared with the wall clock, which may be ahead of true time."""
+    hlc = Hlc(SECOND)
+    cluster.a.clock_made(hlc, SECOND)
+    hlc.last = ClockReading(900)
+    cluster.a.answer_leaves(request_, encode(reply))
+    assert cluster.breaches == ([("answers-after-their-times", ("a",))] if broken else [])
 
 
 def test_caches_are_what_the_master_was_seen_to_apply(cluster: Cluster) -> None:

@@ -69,7 +69,7 @@ def test_random_walks_extend_leases_and_tell_of_it() -> None:
 @pytest.mark.parametrize("forgets", ["promised", "promised_ever"])
 def test_random_walks_find_voters_that_forget_what_they_promised(monkeypatch: pytest.MonkeyPatch, forgets: str) -> None:
     """When their silence ends, or when they start anew."""
-    mutant = quiescence.promised if forgets == "promised_ever" else lambda state: state.extended_until
+    mutant = (lambda _, until: until) if forgets == "promised_ever" else lambda state: state.extended_until
     monkeypatch.setattr(quiescence, forgets, mutant)
     found = found_within(range(20), **QUIET)
     assert any("extended lease" in violation for violation in found), found

@@ -74,6 +74,17 @@ def test_it_begins_where_its_holders_clock_is_not_in_the_future() -> None:
     assert lease.start == 900
 
 
+def test_every_later_lease_inherits_low_water_above_its_own() -> None:
+    """What was closed ahead of the clock outlasts a holder that was asked for nothing, and knew of nothing."""
+    old = record("a", 4, 100, 200, low_water=900)
+    over = handed_over(old, HandOverLease(4, ClockReading(110), Timestamp(0), Timestamp(0)))
+    for before, reading in ((old, 200), (over, 120)):
+        command = AcquireLease("b", 3, ClockReading(reading), 50)
+        lease, flawed = acquired(before, command), acquired(before, command, inherits=False)
+        assert lease is not None and lease.low_water == 900
+        assert flawed is not None and flawed.low_water < reading
+
+
 def test_after_a_hand_over_the_next_lease_begins_at_once_above_all_that_was_promised() -> None:
     old = handed_over(record("a", 4, 100, 200), HandOverLease(4, ClockReading(120), Timestamp(90), Timestamp(119)))
     assert not binds(old, 4)

@@ -80,6 +80,7 @@ def test_a_scan_is_the_reads_of_its_cells_in_order(writes: Written, as_of: int) 
         ]
         times = [version.timestamp for key in KEYS if overlap(span, point(key)) and (version := store.read(key))]
         assert store.newest(span) == max(times, default=0)
+        assert store.newest_by(span, as_of) == max((each[1].timestamp for each in expected if each[1]), default=0)
 
 
 def test_old_versions_are_collected_but_never_the_one_in_force() -> None:
