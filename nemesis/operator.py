@@ -7,9 +7,10 @@ they have replaced the operator leaves alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from harness.errors import IndefiniteError
 from harness.ports.api import node_of
@@ -117,15 +118,24 @@ def _lost(view: View, node: str, leader: Leader) -> list[str]:
     return [each for each in members if node_of(each) == node and each != server]
 
 
-def voters_of(view: View, group: str) -> tuple[str, ...]:
-    """The nodes whose servers are voters, as the group's leader has it; none where nobody leads."""
+class MemberNodes(NamedTuple):
+    """The nodes whose servers are a group's voters, and those whose are learners, which some tables have for good."""
+
+    voters: tuple[str, ...]
+    learners: tuple[str, ...] = ()
+
+
+def members_of(view: View, group: str) -> MemberNodes | None:
+    """As the group's leader has it; None where nobody leads."""
     leader = view.leader(group)
-    return () if leader is None else leader.voters
+    if leader is None:
+        return None
+    return MemberNodes(leader.voters, tuple(map(node_of, view.replicas(group)[leader.node].learners)))
 
 
-async def make_whole(observer: DatabaseObserver, group: str, before: Sequence[str], patience_s: float) -> None:
-    """Ask the group's leader until it has as many voters as `before`, those of old first, and no learners, or it comes
-    no nearer to that."""
+async def make_whole(observer: DatabaseObserver, group: str, before: MemberNodes, patience_s: float) -> None:
+    """Ask the group's leader until it has as many voters as `before`, those of old first, and no more learners, or it
+    comes no nearer to that."""
     nearing = RepairProgress(clock := observer.environment.clock, patience_s)
     while not nearing.over():
         view = await observer.view()
@@ -137,47 +147,53 @@ async def make_whole(observer: DatabaseObserver, group: str, before: Sequence[st
         await clock.sleep(POLL_S)
 
 
-def _most(view: View, leader: Leader, before: Sequence[str]) -> int:
+def _most(view: View, leader: Leader, before: MemberNodes) -> int:
     """How many voters a group may have that had those: masters go on repairing one that was short of some, until it
     has as many as the others of its role."""
     role = next(node.role for node in view.nodes if node.name == leader.node)
     others = [len(view.voters(each)) for each in view.groups(role) if each != leader.group]
-    return max(len(before), *others, 0)
+    return max(len(before.voters), *others, 0)
 
 
-def unlike(view: View, group: str, before: Sequence[str]) -> str | None:
-    """How the group differs from one with as many voters and no learners; None where it does not, or was dropped."""
+def unlike(view: View, group: str, before: MemberNodes) -> str | None:
+    """How the group differs from one with as many voters and no more learners; None where it does not, or was
+    dropped."""
     if view.dropped(group):
         return None
     leader = view.leader(group)
     if leader is None:
         return f"{group} has no leader"
     status = view.replicas(group)[leader.node]
-    enough = len(before) <= len(status.voters) <= _most(view, leader, before)
-    if status.learners or not enough or status.config_index > status.commit_index:
+    enough = len(before.voters) <= len(status.voters) <= _most(view, leader, before)
+    too_many = len(status.learners) > len(before.learners)
+    if too_many or not enough or status.config_index > status.commit_index:
         learners = f" and the learners {' '.join(status.learners)}" if status.learners else ""
-        return f"{group} has the voters {' '.join(status.voters)}{learners}; there were {len(before)} voters"
+        there_were = f"there were {len(before.voters)} voters" + f" and {len(before.learners)}" * bool(before.learners)
+        return f"{group} has the voters {' '.join(status.voters)}{learners}; {there_were}"
     return None
 
 
-def missing_change(view: View, group: str, before: Sequence[str]) -> tuple[str, str] | None:
+def missing_change(view: View, group: str, before: MemberNodes) -> tuple[str, str] | None:
     """The (change, server) that brings the group nearer to what it was; None where none can be told now."""
     leader = view.leader(group)
     if leader is None:
         return None
     status = view.replicas(group)[leader.node]
     most = _most(view, leader, before)
-    if status.learners:
-        return ("promote" if len(status.voters) < most else "remove"), status.learners[0]
+    newcomers = [each for each in status.learners if node_of(each) not in before.learners] or list(status.learners)
+    if len(status.learners) > len(before.learners):
+        return ("promote" if len(status.voters) < most else "remove"), newcomers[0]
+    if newcomers and len(status.voters) < len(before.voters):
+        return "promote", newcomers[0]
     if len(status.voters) > most:
         others = [each for each in status.voters if node_of(each) != leader.node]
-        strangers = [each for each in others if node_of(each) not in before]
+        strangers = [each for each in others if node_of(each) not in before.voters]
         return "remove", (strangers or others)[0]
-    if len(status.voters) >= len(before):
+    if len(status.voters) >= len(before.voters):
         return None
     role = next(node.role for node in view.nodes if node.name == leader.node)
     free = [name for name in names(view.nodes, role) if name not in leader.voters and name in view.statuses]
-    chosen = [name for name in free if name in before] or free
+    chosen = [name for name in free if name in before.voters] or free
     return ("add-learner", str(view.statuses[chosen[0]].details.get("server_id", chosen[0]))) if chosen else None
 
 

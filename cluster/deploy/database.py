@@ -270,9 +270,10 @@ class ReferenceDatabase(ABC):
     @property
     def tuning(self) -> Tuning:
         """How its knobs and its workload are set (`harness.protocols.Tuned`)."""
-        knobs, masters = self._knobs, sum(node.role == MASTER_ROLE for node in self._nodes)
+        knobs, servers = self._knobs, sum(node.role != MASTER_ROLE for node in self._nodes)
+        everywhere = self.workload in TIMED_WORKLOADS
         return Tuning(
-            spare_servers=len(self._nodes) - masters - REPLICATION_FACTOR,
+            spare_servers=0 if everywhere else servers - REPLICATION_FACTOR,
             under_way=under_way(knobs),
             message=knobs.max_batch_entries,
             taken_in=min(knobs.max_requests, knobs.max_queued_proposals),

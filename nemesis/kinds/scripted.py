@@ -10,21 +10,21 @@ from harness.protocols import Flooding, Reconfigurable
 from nemesis.faults import Change, Flood, Look, PointDelay, PointHang
 from nemesis.kinds.api import Claims, Family, all_to_the_end, armable
 from nemesis.observe import DatabaseObserver, Sight
-from nemesis.operator import make_whole, unlike, voters_of
+from nemesis.operator import MemberNodes, make_whole, members_of, unlike
 
 WHOLE_S = 20.0
 """How long a group that was changed is given to be whole again."""
 
 
 class Requests:
-    """Groups whose members were changed are made whole at the end: as many voters as before, and no learners."""
+    """Groups whose members were changed are made whole at the end: as many voters as before, and no more learners."""
 
     actions: ClassVar[tuple[type, ...]] = (Flood, Change, Look)
 
     def __init__(self, observer: DatabaseObserver, claims: Claims) -> None:
         self._observer, self._database = observer, observer.database
-        self._changed: dict[int, dict[str, tuple[str, ...]]] = {}
-        self._restored: dict[int, dict[str, tuple[str, ...]]] = {}
+        self._changed: dict[int, dict[str, MemberNodes]] = {}
+        self._restored: dict[int, dict[str, MemberNodes]] = {}
 
     def instances(self) -> frozenset[int]:
         return frozenset(self._changed)
@@ -59,12 +59,12 @@ class Requests:
         self._restored.pop(instance, None)
 
     async def _note(self, instance: int, group: str) -> None:
-        """Remember the voters that the group had before the instance first asked for a change of it."""
+        """Remember the members that the group had before the instance first asked for a change of it."""
         changed = self._changed.setdefault(instance, {})
         if group not in changed:
-            voters = voters_of(await self._observer.view(), group)
-            if voters:
-                changed[group] = voters
+            members = members_of(await self._observer.view(), group)
+            if members is not None:
+                changed[group] = members
 
     async def _flood(self, node: str, group: str, writes: int) -> None:
         database = self._database

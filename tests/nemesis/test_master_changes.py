@@ -12,7 +12,7 @@ from nemesis.kinds.api import Claims
 from nemesis.kinds.masters import MasterChanges, ReplaceMasters, Strangers, Supplant, next_step
 from nemesis.nemesis import FaultNemesis, Patience
 from nemesis.observe import DatabaseObserver, View
-from nemesis.operator import missing_change, unlike
+from nemesis.operator import MemberNodes, missing_change, unlike
 
 MASTERS = ("m1", "m2", "m3")
 
@@ -105,14 +105,14 @@ async def test_strangers_are_in_effect_only_while_they_answer_and_ours_do_not() 
 
 
 def test_a_group_that_was_changed_gets_as_many_voters_back() -> None:
-    view = seen(FakeDatabase())
-    assert unlike(view, "catalog", MASTERS) is None and missing_change(view, "catalog", MASTERS) is None
+    view, before = seen(FakeDatabase()), MemberNodes(MASTERS)
+    assert unlike(view, "catalog", before) is None and missing_change(view, "catalog", before) is None
     two = catalog(view, voters=("m1", "m2"))
-    assert missing_change(two, "catalog", MASTERS) == ("add-learner", "m3")
-    assert "there were 3 voters" in str(unlike(two, "catalog", MASTERS))
+    assert missing_change(two, "catalog", before) == ("add-learner", "m3")
+    assert "there were 3 voters" in str(unlike(two, "catalog", before))
     learning = catalog(view, voters=("m1", "m2"), learners=("m3",))
-    assert missing_change(learning, "catalog", MASTERS) == ("promote", "m3")
-    assert missing_change(catalog(view, learners=("m9",)), "catalog", MASTERS) == ("remove", "m9")
+    assert missing_change(learning, "catalog", before) == ("promote", "m3")
+    assert missing_change(catalog(view, learners=("m9",)), "catalog", before) == ("remove", "m9")
     four = catalog(view, voters=("m1", "m2", "m3", "m9"))
-    assert missing_change(four, "catalog", MASTERS) == ("remove", "m9"), "those of old stay"
-    assert unlike(catalog(view, config_index=99), "catalog", MASTERS) is not None, "not committed"
+    assert missing_change(four, "catalog", before) == ("remove", "m9"), "those of old stay"
+    assert unlike(catalog(view, config_index=99), "catalog", before) is not None, "not committed"

@@ -14,7 +14,16 @@ from harness.ports.sim.link import LinkOptions
 from harness.ports.sim.world import World
 from harness.protocols import GroupStatus, Node, NodeStatus
 from nemesis.observe import DatabaseObserver, View
-from nemesis.operator import Duty, duty_of, lacking, missing_change, replace_lost, spareable, unlike
+from nemesis.operator import (
+    Duty,
+    MemberNodes,
+    duty_of,
+    lacking,
+    missing_change,
+    replace_lost,
+    spareable,
+    unlike,
+)
 
 USUAL = Knobs()
 
@@ -98,10 +107,10 @@ def test_nothing_is_lacking_in_a_group_that_was_dropped() -> None:
 
     duty, everywhere = Duty("t1", ("tablet",), (3,)), {"t1": (holding,), "t2": (holding,), "t3": (holding,)}
     assert lacking(view(t1=(), t2=(), t3=()), duty) == {}
-    assert unlike(view(t1=(), t2=(), t3=()), "tablet", ("t1", "t2", "t3")) is None
+    assert unlike(view(t1=(), t2=(), t3=()), "tablet", MemberNodes(("t1", "t2", "t3"))) is None
     for there in (everywhere, everywhere | {"t1": ()}, {"t1": (), "t2": ()}):
         assert lacking(view(**there), duty) == {"tablet": "tablet has no leader"}, "a node may have it"
-        assert unlike(view(**there), "tablet", ("t1", "t2", "t3")) == "tablet has no leader"
+        assert unlike(view(**there), "tablet", MemberNodes(("t1", "t2", "t3"))) == "tablet has no leader"
 
 
 def test_what_masters_have_replaced_elsewhere_is_not_added_a_second_time() -> None:
@@ -155,10 +164,10 @@ def test_a_group_that_masters_went_on_repairing_is_as_whole_as_the_others() -> N
         groups = (led, other) if others else (led,)
         return View(nodes, {node.name: NodeStatus(node.name, "tserver", 1, groups) for node in nodes})
 
-    before, others = ("t1", "t2"), ("t1", "t2", "t4")
+    before, others = MemberNodes(("t1", "t2")), ("t1", "t2", "t4")
     repaired = view(("t1", "t2", "t3"), others=others)
     assert unlike(repaired, "tablet", before) is None and missing_change(repaired, "tablet", before) is None
-    learning = view(before, ("t3",), others)
+    learning = view(before.voters, ("t3",), others)
     assert missing_change(learning, "tablet", before) == ("promote", "t3")
     assert "the learners t3" in str(unlike(learning, "tablet", before))
     short = view(("t1",), others=others)
@@ -167,3 +176,8 @@ def test_a_group_that_masters_went_on_repairing_is_as_whole_as_the_others() -> N
     assert unlike(alone, "tablet", before) and missing_change(alone, "tablet", before) == ("remove", "t3")
     crowded = view(("t1", "t2", "t3", "t4"), others=others)
     assert unlike(crowded, "tablet", before) and missing_change(crowded, "tablet", before) == ("remove", "t3")
+    kept = MemberNodes(("t1", "t2"), ("t3",))
+    assert unlike(view(before.voters, ("t4",)), "tablet", kept) is None, "a learner in place of another that there was"
+    two = view(before.voters, ("t3", "t4"))
+    assert unlike(two, "tablet", kept) and missing_change(two, "tablet", kept) == ("remove", "t4")
+    assert missing_change(view(("t1",), ("t3",)), "tablet", kept) == ("promote", "t3")
