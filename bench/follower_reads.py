@@ -10,7 +10,7 @@ import asyncio
 import random
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
@@ -30,6 +30,7 @@ from cluster.ranges.promises import BucketTracker, HeapTracker, Promises, Shared
 from cluster.ranges.side_transport import Joined, SideTransport
 from cluster.store.clock_guard import ClockLimits
 from cluster.store.node_clock import NodeClock
+from cluster.wire.catalog import GLOBAL
 from cluster.wire.closing import ClosedAt
 from cluster.wire.messages import WIRE_VERSION, Cell
 from harness.cell_address import CellAddress
@@ -58,8 +59,9 @@ def follower_reads(
         yield from ({"part": name, **figures} for figures in PARTS[name](BenchSizes(full, plots)))
 
 
-def _far(work: Callable[[World, SimDatabase], Awaitable[T]], **knobs: int) -> T:
-    """What it returns on a cluster in five regions whose table has its lease and most voters at home."""
+def _far(work: Callable[[World, SimDatabase], Awaitable[T]], policy: str = "", **knobs: int) -> T:
+    """What it returns on a cluster in five regions whose table has its lease and most voters at home, and is closed by
+    this policy."""
     plan = PhysicalWorld(latency="wan5").link_options
     with World(1, network=plan, version=WIRE_VERSION) as world:
 
@@ -68,7 +70,7 @@ def _far(work: Callable[[World, SimDatabase], Awaitable[T]], **knobs: int) -> T:
             await started(database)
             client = database.admin_client(10.0)
             zones = (await client.tablet_servers()).zones
-            await client.create_table(TABLE, REGISTER_COLUMNS, 1, everywhere(zones, ""))
+            await client.create_table(TABLE, REGISTER_COLUMNS, 1, everywhere(zones, ""), policy=policy)
             await database.await_ready(60)
             await _at_home(database, client)
             found = await work(world, database)
@@ -101,38 +103,46 @@ def _client(world: World, database: SimDatabase, region: int) -> tuple[ClusterCl
 
 # ---- the triangle: latencies of writes and reads, by region and mode ----
 
+WRITE: Final = "write"
 MODES: Final[dict[str, ReadWish]] = {
+    WRITE: ReadWish(),
     "strong": ReadWish(),
     "strong, anywhere": ReadWish(strong_anywhere=True),
     "exact, 5 s ago": ReadWish(as_of=-5 * _S),
     "bounded, 10 s": ReadWish(max_staleness=10 * _S),
 }
+GLOBAL_MODES: Final = {f"{WRITE}, GLOBAL": ReadWish(), "strong, GLOBAL": ReadWish()}
+LEASES: Final = {"max_clock_offset_ms": 500, "tablet_lease_ms": 10_000, "support_ms": 10_000}
+"""Clocks as a public cloud has them, and leases that are longer than a GLOBAL table is closed ahead."""
 
 
 def modes(sizes: BenchSizes) -> list[Row]:
     """Milliseconds of each way to read, and of writes, for a client in each region, beside its round trips."""
 
-    async def work(world: World, database: SimDatabase) -> list[Row]:
-        return [row for region in range(len(WAN_REGIONS)) for row in await _modes_of(world, database, region, sizes)]
+    async def work(ways: Mapping[str, ReadWish], world: World, database: SimDatabase) -> list[Row]:
+        each = [await _modes_of(world, database, region, ways, sizes) for region in range(len(WAN_REGIONS))]
+        return [row for rows in each for row in rows]
 
-    rows = _far(work)
+    rows = [*_far(partial(work, MODES)), *_far(partial(work, GLOBAL_MODES), GLOBAL, **LEASES)]
     if sizes.pictures:
         _plot_modes(rows, sizes.pictures / "reads-by-region.png")
     return rows
 
 
-async def _modes_of(world: World, database: SimDatabase, region: int, sizes: BenchSizes) -> list[Row]:
+async def _modes_of(
+    world: World, database: SimDatabase, region: int, ways: Mapping[str, ReadWish], sizes: BenchSizes
+) -> list[Row]:
     client, ports = _client(world, database, region)
     count, draws, rows = sizes.of(3, 200), random.Random(region), []
-    for mode in ("write", *MODES):
+    for mode, wish in ways.items():
         took: list[float] = []
         for number in range(count + 1):
             await asyncio.sleep(0.1 * draws.random())
             cell, began_ns = CellAddress(draws.randrange(50)), ports.clock.monotonic_ns()
-            if mode == "write":
+            if mode.startswith(WRITE):
                 await client.write(TABLE, cell, number)
             else:
-                await client.read(TABLE, cell, **MODES[mode])
+                await client.read(TABLE, cell, **wish)
             took.append((ports.clock.monotonic_ns() - began_ns) / _MS)
         rows.append({"region": WAN_REGIONS[region], "mode": mode, **_milliseconds(took[1:]), **_round_trips(region)})
     client.close()

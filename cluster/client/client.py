@@ -17,6 +17,7 @@ from cluster.client.rows import ServedChange, TypedTable
 from cluster.client.sessions import ClientSessions, Ticket
 from cluster.store.cells import Value
 from cluster.store.hlc import physical
+from cluster.wire.catalog import GLOBAL
 from cluster.wire.known_masters import asking, masters_in
 from cluster.wire.messages import (
     CATALOG_GROUP,
@@ -111,7 +112,7 @@ class _Tablet:
         self.addresses = {replica.node_id: replica.address for replica in location.replicas}
         self.route = Route(tuple(self.addresses), location.leader_hint)
         self.leads_clock = False
-        """Whether it was closed ahead of time when it answered last: any replica may serve strong reads then (R6)."""
+        """Whether it is closed ahead of time, as masters said or it told since: any replica may serve strong reads."""
 
     def answered(self, reply: object, strong: bool) -> None:
         """It has answered so: changes tell that they were kept back, strong reads how they were served."""
@@ -618,6 +619,7 @@ class ClusterClient:
         }
         for tablet in self._tables[table].values():
             tablet.route.refreshed()
+            tablet.leads_clock = reply.policy == GLOBAL
 
     def _trial(self) -> Trial:
         return Trial(self._ports.clock, self._entropy, self._timeout_s, self._attempt_timeout_s)

@@ -23,8 +23,8 @@ from cluster.deploy.timed_reads import (
     wish_of,
 )
 from cluster.health.facts import SCHEMA_VERSIONS
-from cluster.ranges.policies import GLOBAL
 from cluster.store.cells import Value
+from cluster.wire.catalog import GLOBAL
 from cluster.wire.messages import Cell as RowCell
 from cluster.wire.messages import Column, Done, Regional, Replicas, RowRange, StatusReply
 from harness.errors import DefiniteError, HarnessError, IndefiniteError

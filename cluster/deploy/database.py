@@ -45,9 +45,10 @@ from cluster.log.node import ASIDE_PATH
 from cluster.log.segments import parse_path
 from cluster.log.snapshots import SNAPSHOTS_PATH
 from cluster.raft.types import ChangeKind, Member
-from cluster.ranges.policies import GLOBAL, LAG
+from cluster.ranges.policies import LAG
 from cluster.store.clock_guard import ClockLimits
 from cluster.store.schema import encode_key
+from cluster.wire.catalog import GLOBAL
 from cluster.wire.messages import (
     CATALOG_GROUP,
     ArmedReply,

@@ -177,7 +177,7 @@ class CatalogAnswers:
             done = bool(tablets) and all(each.state == TabletState.RUNNING for each in tablets)
             return done, table.table_id, table.version
         tablets.sort(key=lambda each: each.partition.bucket)
-        return table.table_id, table.design, tuple(self._place(tablet, index) for tablet in tablets)
+        return table.table_id, table.design, table.policy, tuple(self._place(tablet, index) for tablet in tablets)
 
     def _place(self, tablet: TabletRecord, index: int) -> Facts:
         """Where a tablet is: only that of a running one is told, and learners where the table wants them."""
@@ -200,7 +200,7 @@ def _facts(reply: object) -> Facts | None:
             kept = reply.replicas, reply.design, reply.policy or ""
             return (reply.table_id, reply.name, reply.state, reply.columns, reply.version, *applied, *kept)
         case TableLocationsReply():
-            return reply.table_id, reply.design, tuple(map(_told_place, reply.tablets))
+            return reply.table_id, reply.design, reply.policy or "", tuple(map(_told_place, reply.tablets))
         case TabletLocationsReply():
             return tuple(map(_told_place, reply.tablets)), reply.unknown
         case CreateTableReply() | AlterTableReply() | DeleteTableReply():

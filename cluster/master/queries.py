@@ -106,7 +106,7 @@ def _table_locations(manager: CatalogManager, leadership: LeaderTerm, table: Tab
     """Where the table's tablets are, from their records and the tserver map."""
     tablets = leadership.caches.tablets_of(table.table_id)
     found = tuple(_location(manager, leadership, tablet) for tablet in tablets)
-    return TableLocationsReply(table.table_id, found, design=table.design)
+    return TableLocationsReply(table.table_id, found, design=table.design, policy=table.policy or msgspec.UNSET)
 
 
 def _tablet_locations(

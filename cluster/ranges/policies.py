@@ -18,10 +18,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from cluster.knobs import Knobs
+from cluster.wire.catalog import GLOBAL
 
 _MS = 1_000_000
 
-GLOBAL = "global"
 LAG = "lag:"
 MAX_LAG_MS = 3_600_000
 

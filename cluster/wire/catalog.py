@@ -9,12 +9,15 @@ they have to be of one table.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
 from cluster.store.schema import AlterStep, Column
 from cluster.wire.nouns import Replica, Replicas, RequestId, TableInfo, TabletLocation, voters_wanted
+
+GLOBAL: Final = "global"
+"""The policy by which a table is closed ahead of time (R6)."""
 
 
 class CreateTable(msgspec.Struct, frozen=True, tag=True):
@@ -191,12 +194,14 @@ class TableSchemaReply(msgspec.Struct, frozen=True, tag=True):
 
 
 class TableLocationsReply(msgspec.Struct, frozen=True, tag=True):
-    """Where a table's tablets are, and its replication design: coordinators of quorum tables go by both."""
+    """Where a table's tablets are, and its replication design: coordinators of quorum tables go by both. Clients go by
+    its policy until the tablets tell."""
 
     table_id: str
     tablets: tuple[TabletLocation, ...]
     age_ms: int = 0
     design: str = "raft"
+    policy: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class TabletLocationsReply(msgspec.Struct, frozen=True, tag=True):

@@ -173,3 +173,18 @@ def test_a_policy_that_cannot_be_kept_or_read_is_refused(kind: str, policy: str)
         assert refused.value.kind == kind
 
     play(scenario, knobs=msgspec.structs.replace(KNOBS, side_transport_ms=200))
+
+
+def test_clients_that_have_heard_nothing_of_a_tablet_wait_for_their_first_write() -> None:
+    """They gave it up after a second, asked all the others, and found it done when they came back."""
+
+    async def scenario(rig: TableRig) -> None:
+        await begun(rig)
+        for value in (2, 3):
+            done = (await rig.database.admin_client(5).write("registers", CELL, value)).reply
+            assert isinstance(done.waited_ns, int), "an answer of which there is a copy waits for nothing"
+
+    play(
+        scenario,
+        knobs=msgspec.structs.replace(LEADING, max_clock_offset_ms=2_000, tablet_lease_ms=10_000, support_ms=10_000),
+    )

@@ -31,8 +31,8 @@ def drawn(database: SimDatabase, others: set[str] | None = None, asked: str = "a
 
 
 def test_members_come_and_go_only_where_a_server_is_to_spare() -> None:
-    """Seed 21 of a swarm drew `membership` for three tablet servers, which can neither take one in nor spare one; seed 2
-    of `strong-anywhere` drew `late-call`, and each server had a replica."""
+    """Seed 21 of a swarm drew `membership` for three tablet servers, which can neither take one in nor spare one; seed
+    2 of `strong-anywhere` drew `late-call`, and each server had a replica."""
     for tservers, workload, comes in ((3, "register", False), (4, "register", True), (7, "strong-anywhere", False)):
         with World(1) as world:
             database = SimDatabase(world, Layout(3, tservers), (), Knobs())
