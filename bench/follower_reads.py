@@ -170,8 +170,9 @@ def _plot_modes(rows: Sequence[Row], path: Path) -> None:
         home = [WAN_ROUND_TRIPS_MS[region][HOME] for region in range(len(WAN_REGIONS))]
         axes.plot(range(len(home)), home, "k_", markersize=40, label="round trip to the leaseholder")
         axes.set_xticks(range(len(WAN_REGIONS)), WAN_REGIONS)
+        axes.set_yscale("log")
         axes.set_ylabel("milliseconds, median")
-        axes.legend(fontsize="small", markerscale=0.3)
+        axes.legend(fontsize="small", markerscale=0.3, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0))
 
 
 # ---- the lag of what is closed: writes that are pushed, and how old bounded reads are ----

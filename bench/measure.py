@@ -188,6 +188,7 @@ def picture(path: Path, width: float = 7, panels: int = 1, one_scale: bool = Fal
 
     figure, axes = pyplot.subplots(1, panels, figsize=(width, 4), sharey=one_scale, layout="constrained")
     yield axes
+    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=100)
 
 
