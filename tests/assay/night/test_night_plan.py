@@ -144,4 +144,4 @@ def test_the_shipped_plan_has_five_flaws_every_workload_and_every_kind_of_fault(
 def test_the_plan_of_torture_has_every_flaw() -> None:
     found = plan_of(Path(__file__).parents[2] / "torture.toml")
     assert {cell.name for cell in found.cells if cell.expect == "found"} == set(FLAWS)
-    assert len(found.steps) == 7
+    assert len(found.steps) == 8
