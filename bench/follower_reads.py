@@ -59,7 +59,7 @@ def follower_reads(
         yield from ({"part": name, **figures} for figures in PARTS[name](BenchSizes(full, plots)))
 
 
-def _far(work: Callable[[World, SimDatabase], Awaitable[T]], policy: str = "", **knobs: int) -> T:
+def _far(work: Callable[[World, SimDatabase], Awaitable[T]], policy: str = "", /, **knobs: int) -> T:
     """What it returns on a cluster in five regions whose table has its lease and most voters at home, and is closed by
     this policy."""
     plan = PhysicalWorld(latency="wan5").link_options
