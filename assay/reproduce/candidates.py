@@ -10,10 +10,11 @@ TO/shrunk.json    what the search came to
 from __future__ import annotations
 
 import shutil
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from shlex import quote
 from typing import Any, TypeVar
 
 import msgspec
@@ -84,6 +85,37 @@ class CandidateRuns:
         return found is not None and found.family == self.wanted.family
 
 
+class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
+    """`shrunk.json`: what every search came to. `before` and `after` are sizes; `runs` were made this time, in
+    `seconds`; `necessary`: the search ended by itself; `others` are findings of other families, by these."""
+
+    run: str
+    commit: str | None
+    family: str
+    title: str
+    before: Mapping[str, int | float]
+    after: Mapping[str, int | float]
+    necessary: bool
+    faults: tuple[str, ...]
+    runs: int
+    seconds: float
+    others: dict[str, str]
+    saved: str
+
+    def reached(self, why: str) -> Iterator[str]:
+        """For people: the faults that are left, and `why` there are no fewer."""
+        yield from (f"  fault {fault}" for fault in self.faults)
+        stopped = "Not the smallest: the search was stopped, or its --budget was spent, and this is the best so far."
+        yield f"  {why if self.necessary else stopped}"
+
+    def kept(self) -> Iterator[str]:
+        """For people: what else was found, and where all of it is."""
+        for family, title in self.others.items():
+            yield f"  Also found, and not followed ({OTHERS}/{family}): {title}"
+        yield f"  saved: {self.saved}"
+        yield f"  again: assay run --inputs {quote(str(Path(self.saved) / INPUTS_FOLDER))}"
+
+
 def folder_of(request: ShrinkRunRequest, run: SavedRun) -> Path:
     """Where the search saves; one that is there has to be of the same run and commit, and goes on."""
     if request.museum is not None and (MUSEUM / request.museum).exists():
@@ -124,7 +156,7 @@ def save_answer(to: Path, answer: msgspec.Struct) -> None:
         file.write(msgspec.json.encode(answer) + b"\n")
 
 
-def save_shrunk(to: Path, shrunk: msgspec.Struct) -> None:
+def save_shrunk(to: Path, shrunk: SearchResult) -> None:
     """Write what the search came to."""
     write_atomic(to / SHRUNK, msgspec.json.format(msgspec.json.encode(shrunk), indent=2) + b"\n")
 

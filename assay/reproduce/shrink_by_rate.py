@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from shlex import quote
 from typing import Final, TypeAlias
 
 import msgspec
@@ -22,8 +21,8 @@ from assay.check_command import EXIT_CODES
 from assay.progress import working
 from assay.reproduce.candidates import (
     INPUTS_FOLDER,
-    OTHERS,
     CandidateRuns,
+    SearchResult,
     ShrinkRunRequest,
     fault_words,
     folder_of,
@@ -129,24 +128,11 @@ class RateSearch:
 # ---- the command ----
 
 
-class ShrunkByRate(msgspec.Struct, frozen=True):
-    """`shrunk.json` of a run in real time. `before` and `after` are sizes, `rate_before` and `rate_after` hits of runs;
-    `runs` were made this time; `others` are findings of other families, by these."""
+class ShrunkByRate(SearchResult, frozen=True, kw_only=True):
+    """Of a run in real time: `rate_before` and `rate_after` are hits of runs of the whole and of the smallest."""
 
-    run: str
-    commit: str | None
-    family: str
-    title: str
-    before: Mapping[str, int | float]
-    after: Mapping[str, int | float]
     rate_before: Hits
     rate_after: Hits
-    necessary: bool
-    faults: tuple[str, ...]
-    runs: int
-    seconds: float
-    others: dict[str, str]
-    saved: str
 
     def lines(self) -> Iterator[str]:
         """What is printed for people."""
@@ -154,15 +140,8 @@ class ShrunkByRate(msgspec.Struct, frozen=True):
         yield f"  was: {size_words(self.before.items())}; shown by {self.rate_before.words()}"
         yield f"  now: {size_words(self.after.items())}; shown by {self.rate_after.words()}"
         yield f"  {count(self.runs, 'run')} in {self.seconds:.0f} s"
-        yield from (f"  fault {fault}" for fault in self.faults)
-        if self.necessary:
-            yield "  Without any one of the faults, or in less time, it shows less often."
-        else:
-            yield "  Not the smallest: the search was stopped, or its --budget was spent, and this is the best so far."
-        for family, title in self.others.items():
-            yield f"  Also found, and not followed ({OTHERS}/{family}): {title}"
-        yield f"  saved: {self.saved}"
-        yield f"  again: assay run --inputs {quote(str(Path(self.saved) / INPUTS_FOLDER))}"
+        yield from self.reached("Without any one of the faults, or in less time, it shows less often.")
+        yield from self.kept()
 
 
 def shrink_by_rate(request: ShrinkRunRequest, run: SavedRun, json_output: bool) -> int:
@@ -185,20 +164,20 @@ def shrink_by_rate(request: ShrinkRunRequest, run: SavedRun, json_output: bool) 
         teller.line(f"UNKNOWN: {request.path}: {_not_shown(search.before)}: {wanted.title}")
         return teller.end(EXIT_CODES["unknown"])
     shrunk = ShrunkByRate(
-        str(run.path),
-        provenance().get("git_commit"),
-        wanted.family,
-        wanted.title,
-        _size(whole),
-        _size(best),
-        search.before,
-        search.after,
-        search.smallest,
-        tuple(fault_words(best)),
-        runs.made,
-        round(search.trials.seconds, 1),
-        runs.seen,
-        str(runs.to),
+        run=str(run.path),
+        commit=provenance().get("git_commit"),
+        family=wanted.family,
+        title=wanted.title,
+        before=_size(whole),
+        after=_size(best),
+        rate_before=search.before,
+        rate_after=search.after,
+        necessary=search.smallest,
+        faults=tuple(fault_words(best)),
+        runs=runs.made,
+        seconds=round(search.trials.seconds, 1),
+        others=runs.seen,
+        saved=str(runs.to),
     )
     save_shrunk(runs.to, shrunk)
     for line in [msgspec.json.encode(shrunk).decode()] if json_output else shrunk.lines():

@@ -9,11 +9,9 @@ A run in real time is shrunk by its hit rate instead (`shrink_by_rate`).
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
-from pathlib import Path
-from shlex import quote
 from typing import Final
 
 import msgspec
@@ -23,8 +21,8 @@ from assay.options import validate
 from assay.progress import working
 from assay.reproduce.candidates import (
     INPUTS_FOLDER,
-    OTHERS,
     CandidateRuns,
+    SearchResult,
     ShrinkRunRequest,
     fault_words,
     folder_of,
@@ -145,46 +143,27 @@ def name_of(inputs: Inputs) -> str:
 # ---- the command ----
 
 
-class ShrunkRun(msgspec.Struct, frozen=True):
-    """`shrunk.json`. `runs` were made this time, in `seconds`; `digest` is that of the steps of two runs of the
-    smallest inputs (None: they differ, or none was made); `keys` with which these break, of `tried`; `others` are
-    findings of other families, by these."""
+class ShrunkRun(SearchResult, frozen=True, kw_only=True):
+    """Of a simulated run: `digest` is that of the steps of two runs of the smallest inputs (None: they differ, or none
+    was made), `keys` with which these break, of `tried`."""
 
-    run: str
-    commit: str | None
-    family: str
-    title: str
-    before: Mapping[str, int | float]
-    after: Mapping[str, int | float]
-    necessary: bool
-    faults: tuple[str, ...]
-    runs: int
-    seconds: float
     digest: str | None
     keys: int
     tried: int
-    others: dict[str, str]
-    saved: str
 
     def lines(self) -> Iterator[str]:
         """What is printed for people."""
         yield f"INVALID: {self.run}: {self.title}"
         yield f"  was: {size_words(self.before.items())}"
         yield f"  now: {size_words(self.after.items())} ({count(self.runs, 'run')} in {self.seconds:.1f} s)"
-        yield from (f"  fault {fault}" for fault in self.faults)
-        if self.necessary:
-            yield "  Each fault, client, block of operations and key of the world is necessary: without one it is gone."
-        else:
-            yield "  Not the smallest: the search was stopped, or its --budget was spent, and this is the best so far."
+        each = "Each fault, client, block of operations and key of the world"
+        yield from self.reached(f"{each} is necessary: without one it is gone.")
         if self.tried:
             vary = "whatever the simulator decides" if self.keys == self.tried else "what the simulator decides matters"
             yield f"  With other chance it shows in {self.keys} of {self.tried}: {vary}."
         if self.digest is not None:
             yield f"  Made twice, with one digest of all steps: {self.digest[:16]}"
-        for family, title in self.others.items():
-            yield f"  Also found, and not followed ({OTHERS}/{family}): {title}"
-        yield f"  saved: {self.saved}"
-        yield f"  again: assay run --inputs {quote(str(Path(self.saved) / INPUTS_FOLDER))}"
+        yield from self.kept()
 
 
 def shrink_run(request: ShrinkRunRequest, json_output: bool) -> int:
@@ -254,21 +233,21 @@ def _concluded(run: SavedRun, whole: Inputs, best: Inputs, search: RunSearch) ->
         pass
     same = len(digests) == 2 and digests[0] == digests[1]
     shrunk = ShrunkRun(
-        str(run.path),
-        provenance().get("git_commit"),
-        search.runs.wanted.family,
-        search.runs.wanted.title,
-        size_of(whole),
-        size_of(best),
-        search.smallest,
-        tuple(fault_words(best)),
-        search.runs.made,
-        round(search.trials.seconds, 1),
-        digests[0] if same else None,
-        sum(found),
-        len(found),
-        search.runs.seen,
-        str(search.runs.to),
+        run=str(run.path),
+        commit=provenance().get("git_commit"),
+        family=search.runs.wanted.family,
+        title=search.runs.wanted.title,
+        before=size_of(whole),
+        after=size_of(best),
+        necessary=search.smallest,
+        faults=tuple(fault_words(best)),
+        runs=search.runs.made,
+        seconds=round(search.trials.seconds, 1),
+        digest=digests[0] if same else None,
+        keys=sum(found),
+        tried=len(found),
+        others=search.runs.seen,
+        saved=str(search.runs.to),
     )
     save_shrunk(search.runs.to, shrunk)
     return shrunk

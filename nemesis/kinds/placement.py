@@ -5,6 +5,7 @@ In effect once masters have taken the wish up; gone when the first wish is taken
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -28,43 +29,72 @@ class Relocate:
         return nodes
 
 
-class Relocations:
-    """The last wish is the one that holds; it is taken back when the last instance ends."""
+class LastWishes(ABC):
+    """Instances that each wish a table to be otherwise, by a number above 0. The last wish is the one that holds; what
+    there was at first, 0, is wished again when the last instance ends."""
 
-    actions: ClassVar[tuple[type, ...]] = (Relocate,)
-
-    def __init__(self, observer: DatabaseObserver, claims: Claims) -> None:
-        self._database = observer.database
+    def __init__(self) -> None:
         self._wished: dict[int, int] = {}
         self._undone: set[int] = set()
+
+    @abstractmethod
+    async def wish(self, number: int) -> None:
+        """Tell the database."""
+
+    @abstractmethod
+    async def taken_up(self, number: int) -> Sight:
+        """Whether the database has taken a wish up."""
+
+    async def settled(self) -> Sight:
+        """Whether all is as it was at first."""
+        return await self.taken_up(0)
 
     def instances(self) -> frozenset[int]:
         return frozenset(self._wished)
 
-    async def carry_out(self, instance: int, action: Relocate) -> None:
-        self._wished[instance] = action.turn
-        await self._able.relocate(action.turn)
+    async def begin(self, instance: int, number: int) -> None:
+        self._wished[instance] = number
+        await self.wish(number)
 
     async def look(self, instance: int) -> Sight:
-        """Masters want it so, whether replicas have moved yet or not."""
-        return Sight(await self._able.wants_turn() == list(self._wished.values())[-1])
+        return await self.taken_up(list(self._wished.values())[-1])
 
     async def undo(self, instance: int) -> None:
-        left = [turn for each, turn in self._wished.items() if each != instance]
-        await self._able.relocate(left[-1] if left else 0)
+        left = [number for each, number in self._wished.items() if each != instance]
+        await self.wish(left[-1] if left else 0)
         del self._wished[instance]
         self._undone.add(instance)
 
     async def look_gone(self, instance: int) -> Sight:
         if instance not in self._undone:
             return Sight(True)
-        if self._wished:
-            return Sight(None)
-        wanted, astray = await self._able.wants_turn(), await self._able.astray()
-        return Sight(wanted == 0 and not astray, {"astray": list(astray)} if astray else {}, "database")
+        return Sight(None) if self._wished else await self.settled()
 
     def forget(self, instance: int) -> None:
         self._undone.discard(instance)
+
+
+class Relocations(LastWishes):
+    """In effect once masters want it so, whether replicas have moved yet or not."""
+
+    actions: ClassVar[tuple[type, ...]] = (Relocate,)
+
+    def __init__(self, observer: DatabaseObserver, claims: Claims) -> None:
+        super().__init__()
+        self._database = observer.database
+
+    async def carry_out(self, instance: int, action: Relocate) -> None:
+        await self.begin(instance, action.turn)
+
+    async def wish(self, number: int) -> None:
+        await self._able.relocate(number)
+
+    async def taken_up(self, number: int) -> Sight:
+        return Sight(await self._able.wants_turn() == number)
+
+    async def settled(self) -> Sight:
+        wanted, astray = await self._able.wants_turn(), await self._able.astray()
+        return Sight(wanted == 0 and not astray, {"astray": list(astray)} if astray else {}, "database")
 
     @property
     def _able(self) -> Relocatable:

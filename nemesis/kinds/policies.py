@@ -12,6 +12,7 @@ from harness.capabilities import Capability
 from harness.errors import HarnessError
 from harness.protocols import Alterable
 from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Variant
+from nemesis.kinds.placement import LastWishes
 from nemesis.observe import DatabaseObserver, Sight
 
 
@@ -28,50 +29,30 @@ class ChangePolicy:
         return nodes
 
 
-class Policies:
-    """The last wish is the one that holds; the first policy is taken up again when the last instance ends."""
+class Policies(LastWishes):
+    """In effect once all nodes that answer and lead close so."""
 
     actions: ClassVar[tuple[type, ...]] = (ChangePolicy,)
 
     def __init__(self, observer: DatabaseObserver, claims: Claims) -> None:
+        super().__init__()
         self._database = observer.database
-        self._wished: dict[int, int] = {}
-        self._undone: set[int] = set()
-
-    def instances(self) -> frozenset[int]:
-        return frozenset(self._wished)
 
     async def carry_out(self, instance: int, action: ChangePolicy) -> None:
-        self._wished[instance] = action.number
-        await self._alter(action.number)
+        await self.begin(instance, action.number)
 
-    async def look(self, instance: int) -> Sight:
-        """All nodes that answer and lead close so."""
-        return await self._close_by(list(self._wished.values())[-1])
+    async def wish(self, number: int) -> None:
+        await self._able.alter_policy(self._policy(number))
 
-    async def undo(self, instance: int) -> None:
-        left = [number for each, number in self._wished.items() if each != instance]
-        await self._alter(left[-1] if left else 0)
-        del self._wished[instance]
-        self._undone.add(instance)
-
-    async def look_gone(self, instance: int) -> Sight:
-        if instance not in self._undone:
-            return Sight(True)
-        return Sight(None) if self._wished else await self._close_by(0)
-
-    def forget(self, instance: int) -> None:
-        self._undone.discard(instance)
-
-    async def _alter(self, number: int) -> None:
-        await self._able.alter_policy(self._able.policies[number % len(self._able.policies)])
-
-    async def _close_by(self, number: int) -> Sight:
+    async def taken_up(self, number: int) -> Sight:
         """One that can't be kept for now is closed otherwise, and says so."""
-        wanted, told = self._able.policies[number % len(self._able.policies)], await self._able.policies_in_force()
+        wanted, told = self._policy(number), await self._able.policies_in_force()
         found = [each for policies in told.values() for each in policies]
         met = bool(found) and all(each.split(":", 1)[0] == wanted or each == wanted for each in found)
         return Sight(met, {"told": {name: list(policies) for name, policies in told.items()}}, "database")
+
+    def _policy(self, number: int) -> str:
+        return self._able.policies[number % len(self._able.policies)]
 
     @property
     def _able(self) -> Alterable:
