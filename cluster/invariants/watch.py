@@ -332,6 +332,7 @@ class _Life(Observer):
                 findings.tell(CACHES, f"{message}, the first is {differing[0]}", (self._life,), None)
 
     def master_asked(self, request: object) -> None:
+        self._watch.standstill.look()  # servers go on to report where all groups are silent
         self._asked.append((request, self._watch.questions.asked(request)))
 
     def master_answers(self, request: object, reply: object) -> None:

@@ -123,6 +123,11 @@ class ProcessFailpoints:
         self.armed: dict[str, Arming] = dict(self._slow)
         self.hits: dict[str, int] = {}
 
+    @property
+    def disturbed(self) -> bool:
+        """Whether somebody has armed a point; what is slow by itself is no fault."""
+        return any(arming is not self._slow.get(name) for name, arming in self.armed.items())
+
     def arm(self, arming: Arming) -> None:
         """Act at a point, instead of what it was armed with before."""
         self._open(arming.point)

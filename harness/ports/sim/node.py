@@ -105,7 +105,7 @@ class SimNode:
     @property
     def disturbed(self) -> bool:
         """Whether its process does not run, or somebody does something to it, its disk or its clock."""
-        running = self.state is ProcessState.RUNNING and not self.failpoints.armed
+        running = self.state is ProcessState.RUNNING and not self.failpoints.disturbed
         return not running or self.disk.disturbed or self.clock.skewed
 
     @property

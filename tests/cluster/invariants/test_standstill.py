@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from watched_cluster import GROUP, SECOND
+from watched_cluster import GROUP, SECOND, TestClock
 
 from cluster.invariants.findings import BreachLog
 from cluster.invariants.standstill import LOOK_NS, STANDS_STILL, IdleBounds, Standstill
+from cluster.invariants.watch import Watch
 from cluster.knobs import Knobs
 
 PATIENCE = IdleBounds.of(Knobs(reconcile_period_ms=500, closed_lag_ms=0, snapshot_entries=10, side_transport_ms=0))
@@ -87,6 +88,19 @@ def test_a_log_is_cut_behind_snapshots(snapshot: int, seconds: int, breaches: in
     rig.go_on(seconds)
     rig.watch.logged(rig.life, "a", GROUP, 900, snapshot)
     assert rig.findings.record().broken.get(STANDS_STILL, 0) == breaches
+
+
+def test_it_is_looked_at_where_all_groups_are_silent() -> None:
+    """What servers go on to report is heard by masters: no message of a silent group leaves any more."""
+    now_ns = 0
+    watch = Watch(lambda: (now_ns, 0), well=lambda: True, knobs=Knobs(side_transport_ms=0))
+    master = watch.observer("m1", 1, TestClock())
+    watch.standstill.leased(GROUP, 2)
+    watch.standstill.leads(GROUP, 3, 0)
+    for _ in range(120):
+        now_ns += LOOK_NS
+        master.master_asked(object())
+    assert watch.findings.record().broken == {STANDS_STILL: 1}
 
 
 def test_nothing_is_expected_while_anything_is_disturbed() -> None:

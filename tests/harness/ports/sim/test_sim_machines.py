@@ -295,8 +295,10 @@ def test_a_slow_place_lets_later_passes_overtake_and_stays_slow() -> None:
                 await asyncio.gather(*(one(10 * round_ + number) for number in range(10)))
                 assert isinstance(ports.failpoints, ProcessFailpoints)
                 ports.failpoints.arm(Arming("slow", "delay", seconds=0.5))
+                disturbed = [node.disturbed]
                 await one(-1)
                 ports.failpoints.disarm()
+                assert [*disturbed, node.disturbed] == [True, False], "it is well as it is"
 
         for _ in range(2):
             node.start(program)
