@@ -392,9 +392,12 @@ class Evaluation:
         """Close what these ranges have closed and go on with them: (the lease's sequence, the end of its record, None
         while promises stand for it); None where that can't be done now.
 
-        What was proposed has left the tracker and may lie below: nothing may be on its way.
+        What was proposed has left the tracker and may lie below: nothing may be on its way. Who leads without a lease
+        asks for it: where only closed times are read no request does.
         """
         held, log = self._holding.held(), self._log
+        if held is None:
+            self._holding.on_fence()
         if held is None or log is None or not (log.settled or "side-transport-unapplied" in self._flaws):
             return None
         silent = log.asleep and shared.closed < log.ends.lease_extension

@@ -6,6 +6,7 @@ import pytest
 
 from cluster.knobs import Knobs
 from cluster.wire.messages import Done, ErrorReply, ReadCell, ReadReply, Reply, WriteCell
+from cluster.wire.operating import GetRanges, RangesReply
 from tests.cluster.tserver.tserver_rig import NAMES, SECOND, TserverRig, simulate
 from tests.support.played import played
 
@@ -67,6 +68,26 @@ async def test_a_lease_that_was_handed_over_is_not_waited_for(servers: TserverRi
     assert isinstance(second := await servers.write(2, 2), Done)
     assert servers.clock.monotonic_ns() - began_ns < 5 * SECOND, "the old lease lasts 20 s"
     assert first.timestamp < seen.timestamp < second.timestamp
+
+
+@played(simulate, seed=6)
+async def test_a_leader_whose_clock_is_right_before_its_lease_is_handed_over_closes_again_unasked(
+    servers: TserverRig, /
+) -> None:
+    """With seed 3227707229828749304 of global-reads, whose reads ask for no lease, nothing was closed any more."""
+    await servers.created()
+    leader = await servers.leader()
+    for name in NAMES:
+        servers.world.node(name).disk.extra_sync_ns = SECOND // 5
+    clock = servers.world.node(leader).clock
+    clock.set_offset(SECOND)
+    await servers.clock.sleep(0.03)
+    clock.set_offset(0)
+    await servers.clock.sleep(6.0)
+    told = await servers.call(leader, GetRanges())
+    assert isinstance(told, RangesReply)
+    (known,) = told.ranges
+    assert known.holder and known.closed > clock.wall_ns() - servers.knobs.closed_lag_ms * SECOND // 1_000 - SECOND
 
 
 @played(simulate, seed=6)
