@@ -73,12 +73,15 @@ class SideTroubles:
             await all_to_the_end([self._trouble(action, name) for name in taken])
 
     async def look(self, instance: int) -> Sight:
-        """Each node has noted more of such messages since; or one is held."""
+        """Nodes have noted more of such messages since, all that lead something among them, for others may have nothing
+        to tell; or one is held."""
         if (hold := self._holds.get(instance)) is not None:
             held = await self._holding.held_bytes(hold)
             return Sight(held > 0, {"bytes": held})
         told = {name: await self._shown(name, before) for name, before in self._left[instance].items()}
-        return Sight(bool(told) and all(told.values()), {"acted": told})
+        view = await self._observer.view(self._claims.down())
+        leading = sorted({leader.node for leader in view.leaders(TSERVER)} & told.keys())
+        return Sight(any(told.values()) and all(told[name] for name in leading), {"acted": told, "leading": leading})
 
     async def undo(self, instance: int) -> None:
         if (hold := self._holds.pop(instance, None)) is not None:
