@@ -161,11 +161,21 @@ def _pairs(rows: pa.RecordBatch) -> dict[str, int]:
 
 def figures_of(ops: Sequence[Op]) -> Counter[str]:
     """The figures of completions that succeeded; all but those of faults."""
+    return _counts(_completed(ops))
+
+
+def cut_off_of(served: Sequence[tuple[int, Op]], spans: Mapping[str, Spans]) -> int:
+    """The figure `reads_cut_off` of completions that succeeded, each with when it was begun."""
+    begun = [begun_ns for begun_ns, _ in served]
+    return _cut_off(_completed([op for _, op in served], invoke_time=begun), spans)
+
+
+def _completed(ops: Sequence[Op], **more: list[Any]) -> pa.RecordBatch:
     known = [name for name in _COLUMNS if name in Op.__struct_fields__ and name != "value"]
-    columns: dict[str, list[Any]] = {name: [getattr(op, name) for op in ops] for name in known}
+    columns: dict[str, list[Any]] = {name: [getattr(op, name) for op in ops] for name in known} | more
     columns["value"] = [None if op.value is None else msgspec.json.encode(op.value).decode() for op in ops]
-    fields = pa.schema([SCHEMA.field(name) for name in columns])
-    return _counts(pa.RecordBatch.from_pydict(columns, schema=fields))
+    columns["complete_time"] = [op.time for op in ops]
+    return pa.RecordBatch.from_pydict(columns, schema=pa.schema([SCHEMA.field(name) for name in columns]))
 
 
 def _counts(rows: pa.RecordBatch) -> Counter[str]:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from harness.generators import any_of, clients, nemesis, stagger
 from harness.generators.core import DONE, Context, Generator, Pending, Source, Step, lift, nanos
-from harness.history.figures import figures_of
+from harness.history.figures import cut_off_of, figures_of
 from harness.history.ops import Op
 from harness.run.spec import Test
 from harness.verdict.adequacy import LEAST_SUCCESSES, FloorOf, Floors, fault_shortfall
@@ -79,8 +79,45 @@ class WantedFigures(msgspec.Struct, frozen=True):
         return any(found.get(floor.figure, 0) < floor.least for floor in self.floors)
 
 
+class WantedUnderFault(msgspec.Struct, frozen=True):
+    """What there is to be of reads by nodes that faults of the floor's kind cut off, and what was `found` under those
+    that are over; of the one that lasts, else None, when each process last `began` something, and what succeeded."""
+
+    floor: FloorOf
+    found: int = 0
+    began: Mapping[int, int] | None = None
+    served: tuple[tuple[int, Op], ...] = ()
+
+    def after(self, event: Op, told: FaultLog) -> WantedUnderFault:
+        """When this event has come, by which `told` is known of the faults."""
+        if event.process >= 0:
+            return self if self.began is None else self._with(event, self.began)
+        if self.floor.nemesis not in kinds_of(event):
+            return self
+        if event.value.get("step") != "end":
+            return self if self.began is not None else replace(self, began={})
+        fault = told.found.get((self.floor.nemesis, event.value["instance"]))
+        if event.type == "invoke" or fault is None:
+            return self
+        found = cut_off_of(self.served, dict.fromkeys(fault.targets, fault.spans or ()))
+        return replace(self, found=self.found + found, began=None, served=())
+
+    def _with(self, event: Op, began: Mapping[int, int]) -> WantedUnderFault:
+        if event.type == "invoke":
+            return replace(self, began={**began, event.process: event.time})
+        if event.type != "ok" or event.process not in began:
+            return self
+        return replace(self, served=(*self.served, (began[event.process], event)))
+
+    @property
+    def lacking(self) -> bool:
+        """Whether too little has come."""
+        return self.found < self.floor.least
+
+
 class WantedEvidence(msgspec.Struct, frozen=True):
-    """What is still to come: of `faults`, successes by `f`, a rate of them, and `figures` of a workload's own.
+    """What is still to come: of `faults`, successes by `f`, a rate of them, `figures` of a workload's own, and those
+    `under` faults of a kind.
 
     `ok` successes have come so far. A load in which nothing ever succeeds is not waited for: its verdict is known.
     """
@@ -89,10 +126,19 @@ class WantedEvidence(msgspec.Struct, frozen=True):
     successes: Mapping[str, int] = {}
     rate_hz: float = 0.0
     figures: WantedFigures = WantedFigures()
+    under: tuple[WantedUnderFault, ...] = ()
     ok: int = 0
 
     def after(self, event: Op) -> WantedEvidence:
         """What is wanted when this event has come."""
+        left = self._after(event)
+        if not self.under or (event.process < 0 and left is self):
+            return left
+        under = tuple(each.after(event, left.faults.told) for each in self.under)
+        same = all(new is old for new, old in zip(under, self.under, strict=True))
+        return left if same else replace(left, under=under)
+
+    def _after(self, event: Op) -> WantedEvidence:
         if event.process < 0:
             faults = self.faults.after(event)
             return self if faults is self.faults else replace(self, faults=faults)
@@ -109,7 +155,7 @@ class WantedEvidence(msgspec.Struct, frozen=True):
     def waited_for(self, load_s: float) -> bool:
         """Whether a load that has lasted so long should go on."""
         asked = bool(self.faults.lacking) or bool(self.successes) or self.ok < self.rate_hz * load_s
-        return self.ok > 0 and (asked or self.figures.lacking)
+        return self.ok > 0 and (asked or self.figures.lacking or any(each.lacking for each in self.under))
 
 
 def wanted(
@@ -122,8 +168,9 @@ def wanted(
     """What a load with these floors is to bring that comes with time: shares of what was asked do not."""
     successes = dict.fromkeys(fs, LEAST_SUCCESSES) if floors.each_f else {}
     counts = tuple(floor for floor in own_floors if not (floor.of or floor.nemesis))
+    under = tuple(WantedUnderFault(floor) for floor in own_floors if floor.nemesis in kinds and not floor.of)
     rate = floors.rate * (rate_hz or 0.0)
-    return WantedEvidence(wanted_faults(kinds, floors), successes, rate, WantedFigures(counts))
+    return WantedEvidence(wanted_faults(kinds, floors), successes, rate, WantedFigures(counts), under)
 
 
 def load_of(test: Test) -> Generator:

@@ -110,6 +110,39 @@ def test_a_kind_that_hit_nodes_without_their_role_lacks_something() -> None:
     assert after(lacking, lasted("kill", 1, 5, 2, 2, **held)).lacking == ()
 
 
+def test_reads_by_nodes_that_a_fault_cut_off_are_waited_for() -> None:
+    """Those that were begun and answered while it was seen, by a node that it hit, off the leaseholder."""
+
+    def reads(node: str, *at_s: float, route: str = "follower by log") -> list[Op]:
+        begun = [Op("invoke", 3, "read", mode="exact", time=int(each * SECOND_NS)) for each in at_s]
+        return [
+            event
+            for op in begun
+            for event in (op, op.complete("ok", node=node, route=route, time=op.time + SECOND_NS // 10))
+        ]
+
+    def cut(instance: int, at_s: float, events: list[Op]) -> list[Op]:
+        first, last = (
+            lasted("kill", instance, at_s, 2.0, 2.0, targets=["t1"])[:2],
+            lasted("kill", instance, at_s, 2.0, 2.0)[2:],
+        )
+        return [*first, *events, *last]
+
+    lacking = wanted(
+        (), ("kill",), Floors(rate=0.0), None, (FloorOf("reads", 3, nemesis="kill"), FloorOf("x", 9, nemesis="pause"))
+    )
+    for events, is_lacking in (
+        (reads("t1", 0.1, 0.2, 0.3), True),
+        (cut(0, 1, [*reads("t1", 1.5), *reads("t2", 1.6, 1.7), *reads("t1", 1.8, route="leaseholder")]), True),
+        (reads("t1", 3.5, 3.6), True),
+        (cut(1, 4, reads("t1", 4.5, 5.95)), True),
+        (cut(2, 7, reads("t1", 7.5)), False),
+    ):
+        for event in events:
+            lacking = lacking.after(event)
+        assert lacking.waited_for(100.0) is is_lacking
+
+
 def test_a_run_asked_for_safety_only_waits_for_no_successes() -> None:
     bare = Floors(each_f=0.0, rate=0.0)
     assert wanted(("read",), (), bare, 100.0) == WantedEvidence(WantedFaults(floors=bare))
