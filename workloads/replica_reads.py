@@ -91,13 +91,15 @@ class HeldChange(msgspec.Struct, frozen=True):
 class LateChanges(msgspec.Struct, frozen=True):
     """Changes that come out of order of time: what transactions hold, of which the last began at `held_ns` in the run's
     time, for as long as `lasts` says in turn; and what is known of each partition, which changes ask to be before.
-    `closed` is the highest time that is known to be closed there, `newest` that of a change, with its row."""
+    `closed` is the highest time that is known to be closed there, `newest` that of a change, with its row. `settled`:
+    one of them has committed."""
 
     lasts: tuple[int, ...] = HELD_NS
     held: tuple[HeldChange, ...] = ()
     held_ns: int = -HOLD_EVERY_NS
     closed: dict[int, int] = {}
     newest: dict[int, tuple[int, int]] = {}
+    settled: bool = False
 
     def after(self, event: Op) -> LateChanges:
         """With what an event says."""
@@ -105,10 +107,10 @@ class LateChanges(msgspec.Struct, frozen=True):
             return self._laid(event)
         if event.type != "ok" or not event.mops:
             return self
-        mop, known = event.mops[0], self
+        mop, known = event.mops[0], replace(self, settled=self.settled or event.f == "settle")
         if event.f != "scan" and event.closed_ts is not None and event.route is not None:
             highest = max(event.closed_ts, self.closed.get(mop.partition, 0))
-            known = replace(self, closed=self.closed | {mop.partition: highest})
+            known = replace(known, closed=self.closed | {mop.partition: highest})
         if mop.f in ("w", "cas") and event.served_ts is not None:
             highest_row = max((event.served_ts, mop.row), self.newest.get(mop.partition, (0, 0)))
             known = replace(known, newest=self.newest | {mop.partition: highest_row})
@@ -120,9 +122,10 @@ class LateChanges(msgspec.Struct, frozen=True):
         if event.type == "fail":
             return self
         named = event.value
-        due_ns, laid = event.time + self.lasts[named["value"] % len(self.lasts)], event.served_ts
-        left = HeldChange(**named, laid_ts=laid, due_ns=due_ns, commits=event.type == "ok")
-        return replace(self, held=(*self.held, left))
+        lasts, *others = self.lasts
+        commits = event.type == "ok"
+        left = HeldChange(**named, laid_ts=event.served_ts, due_ns=event.time + lasts, commits=commits)
+        return replace(self, lasts=(*others, lasts), held=(*self.held, left))
 
     def due(self, now_ns: int) -> HeldChange | None:
         """What is to be settled now."""
@@ -277,7 +280,8 @@ class ReadsWithinBounds(msgspec.Struct, frozen=True):
         key = chance.below(int(self.options["keys"]))
         if chance.uniform() >= self.options["reads"] and not self.late.holds(key):
             mop = replace(write(key, self.count + 1), column=BASE)
-            return self.late.hold(mop) if self.late.may_hold(now_ns, SELDOM) else invoke("write", mop)
+            seldom = SELDOM if self.late.settled else 1
+            return self.late.hold(mop) if self.late.may_hold(now_ns, seldom) else invoke("write", mop)
         if self.late.held and chance.uniform() < HELD_SHARE:
             key = chance.choice(self.late.held).partition
         op = self._scan() if chance.uniform() < self.options["scans"] else _row(key)
