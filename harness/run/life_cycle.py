@@ -247,8 +247,9 @@ class RunStages:
             await self._stage("examine", self._examine(database), stoppable=True)
 
     async def check_invariants(self) -> None:
-        """What was found to be broken inside the database while it ran, where it has that power."""
-        if self._recorder is not None and self._watched is not None:
+        """What was found to be broken inside the database while it ran, where it has that power: also while it was set
+        up, for a node that panics then is the reason why it can't be."""
+        if self._watched is not None and not (self._recorder is None and self.interrupted):
             await self._stage("invariants", self._check_invariants(self._watched))
 
     async def collect_logs(self) -> None:

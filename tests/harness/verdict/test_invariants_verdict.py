@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from harness.protocols import Breach, InvariantsRecord, Watched
 from harness.verdict.facts import conclude_run, load_invariants
@@ -61,6 +65,23 @@ def test_a_run_with_a_breach_is_invalid_and_stays_so_when_it_is_judged_again(tmp
     assert saved["checkers"]["invariants"]["anomalies"]["one-leader-per-term"][0]["message"].startswith("two replicas")
     again = conclude_run(outcome.rundir, {"values": {"valid": True}})
     assert (again.overall, again.checkers["invariants"]) == ("invalid", as_checker(BROKEN))
+
+
+@pytest.mark.parametrize(("record", "overall", "why"), [(BROKEN, "invalid", "refuted"), (CLEAN, "unknown", "harness")])
+def test_what_broke_while_it_was_set_up_is_a_finding_too(
+    record: InvariantsRecord, overall: str, why: str, tmp_path: Path
+) -> None:
+    """Seed 6745474952884405547 of apply-uncommitted: two nodes panicked, and the harness was said to have failed."""
+
+    class Hopeless(WatchedMemory):
+        async def setup_workload(self, workload: str, options: Mapping[str, Any]) -> None:
+            raise TimeoutError("the cluster was not ready")
+
+    setup = Setup(tmp_path)
+    database = Hopeless(setup.environment.clock)
+    database.record = record
+    verdict = setup.run(database=database, nemesis=KillNemesis(database)).verdict
+    assert (verdict.overall, verdict.why) == (overall, why)
 
 
 def test_a_run_without_a_breach_is_valid(tmp_path: Path) -> None:
