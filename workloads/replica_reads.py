@@ -29,6 +29,8 @@ NEAR_NS = S // 2  # and so much further a T lies at the most that is near
 AGO_NS = (S, 4 * S, 6 * S, 10 * S)  # before the clock of who is asked first
 OLDER_SHARE = 0.8
 """Of the reads at a time that was served before, those at one that was served a while ago."""
+HELD_BACK = 10
+"""How many reads within a bound have to be older for what was held; until then something is held often."""
 LONG_NS, SELDOM, LONG_HELD_NS = 20 * S, 8, (S // 2, 5 * S, 5 * S)
 """The bound of reads of what a transaction holds, for who asks for fresher data has it pushed out of the way; how much
 more seldom something is held, so that other reads have other bounds; and for how long, for what is closed has to come
@@ -92,7 +94,7 @@ class LateChanges(msgspec.Struct, frozen=True):
     """Changes that come out of order of time: what transactions hold, of which the last began at `held_ns` in the run's
     time, for as long as `lasts` says in turn; and what is known of each partition, which changes ask to be before.
     `closed` is the highest time that is known to be closed there, `newest` that of a change, with its row. `settled`:
-    one of them has committed."""
+    one of them has committed; `held_back`: so many reads within a bound were older for what was held."""
 
     lasts: tuple[int, ...] = HELD_NS
     held: tuple[HeldChange, ...] = ()
@@ -100,6 +102,7 @@ class LateChanges(msgspec.Struct, frozen=True):
     closed: dict[int, int] = {}
     newest: dict[int, tuple[int, int]] = {}
     settled: bool = False
+    held_back: int = 0
 
     def after(self, event: Op) -> LateChanges:
         """With what an event says."""
@@ -107,7 +110,9 @@ class LateChanges(msgspec.Struct, frozen=True):
             return self._laid(event)
         if event.type != "ok" or not event.mops:
             return self
-        mop, known = event.mops[0], replace(self, settled=self.settled or event.f == "settle")
+        waits = event.unblocked_ts is not None and event.closed_ts is not None and event.unblocked_ts < event.closed_ts
+        known = replace(self, settled=self.settled or event.f == "settle", held_back=self.held_back + waits)
+        mop = event.mops[0]
         if event.f != "scan" and event.closed_ts is not None and event.route is not None:
             highest = max(event.closed_ts, self.closed.get(mop.partition, 0))
             known = replace(known, closed=self.closed | {mop.partition: highest})
@@ -280,7 +285,7 @@ class ReadsWithinBounds(msgspec.Struct, frozen=True):
         key = chance.below(int(self.options["keys"]))
         if chance.uniform() >= self.options["reads"] and not self.late.holds(key):
             mop = replace(write(key, self.count + 1), column=BASE)
-            seldom = SELDOM if self.late.settled else 1
+            seldom = SELDOM if self.late.settled and self.late.held_back >= HELD_BACK else 1
             return self.late.hold(mop) if self.late.may_hold(now_ns, seldom) else invoke("write", mop)
         if self.late.held and chance.uniform() < HELD_SHARE:
             key = chance.choice(self.late.held).partition
@@ -459,7 +464,7 @@ WORKLOADS = (
         own_floors=(
             FloorOf(OFF_LEASEHOLDER, 0.3, of=READS),
             FloorOf("scans of several ranges at a time above the least", 10),
-            FloorOf("reads within a bound that what was open held back", 10),
+            FloorOf("reads within a bound that what was open held back", HELD_BACK),
         ),
         each_node=False,
     ),

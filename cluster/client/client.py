@@ -429,8 +429,9 @@ class ClusterClient:
                 self._measured.clear()
                 await self._measured.wait()
             now = physical(self._ports.clock.wall_ns())
-            entropy = self._entropy
-            order = near.nearest_in_turn(tablet.addresses, entropy) if asked.plain else near.nearest(tablet.addresses)
+            addresses = tablet.addresses
+            in_turn = not asked.nearest_only
+            order = near.nearest_in_turn(addresses, self._entropy) if in_turn else near.nearest(addresses)
             nodes = [each for each in order if each not in tried]
             likely = [each for each in nodes if asked.likely(near, tablet_id, each, now)]
             if not likely and not asked.nearest_only:
