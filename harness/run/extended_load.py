@@ -88,15 +88,15 @@ class WantedUnderFault(msgspec.Struct, frozen=True):
     began: Mapping[int, int] | None = None
     served: tuple[tuple[int, Op], ...] = ()
 
-    def after(self, event: Op, told: FaultLog) -> WantedUnderFault:
-        """When this event has come, by which `told` is known of the faults."""
+    def after(self, event: Op, faults: FaultLog) -> WantedUnderFault:
+        """What is wanted when this event has come, which `faults` know of."""
         if event.process >= 0:
             return self if self.began is None else self._with(event, self.began)
         if self.floor.nemesis not in kinds_of(event):
             return self
         if event.value.get("step") != "end":
             return self if self.began is not None else replace(self, began={})
-        fault = told.found.get((self.floor.nemesis, event.value["instance"]))
+        fault = faults.found.get((self.floor.nemesis, event.value["instance"]))
         if event.type == "invoke" or fault is None:
             return self
         found = cut_off_of(self.served, dict.fromkeys(fault.targets, fault.spans or ()))
