@@ -94,7 +94,7 @@ class LateChanges(msgspec.Struct, frozen=True):
     """Changes that come out of order of time: what transactions hold, of which the last began at `held_ns` in the run's
     time, for as long as `lasts` says in turn; and what is known of each partition, which changes ask to be before.
     `closed` is the highest time that is known to be closed there, `newest` that of a change, with its row. `settled`:
-    one of them has committed; `held_back`: so many reads within a bound were older for what was held."""
+    one of them has committed; `held_back`: how many reads within a bound were older for what was held."""
 
     lasts: tuple[int, ...] = HELD_NS
     held: tuple[HeldChange, ...] = ()

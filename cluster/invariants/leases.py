@@ -212,8 +212,10 @@ class Closing:
         self._assigned, self._assigner = 0, 0
         self._named, self._namer = 0, 0
         """The highest time that was told to be closed by the side transport, and by which life."""
-        self._told: deque[tuple[int, int]] = deque(maxlen=NAMED_KEPT)
-        """What was told so: write index and time, oldest first."""
+        self._told: dict[int, int] = {}
+        """What was told so: by write index the highest time, whoever holds; those that were told first come first."""
+        self._forgotten = 0
+        """The highest of those times that were let go of."""
 
     def opened(self, life: int) -> None:
         """A replica begins, maybe not the first of this life, with an empty state."""
@@ -269,7 +271,9 @@ class Closing:
             self.assigned(life, quiet.sequence, closed, ends)
         if closed > self._named:
             self._named, self._namer = closed, life
-            self._told.append((quiet.write_index, closed))
+        self._told[quiet.write_index] = max(closed, self._told.get(quiet.write_index, 0))
+        if len(self._told) > NAMED_KEPT:
+            self._forgotten = max(self._forgotten, self._told.pop(next(iter(self._told))))
 
     def carried_out(self, life: int, batch: WriteBatch) -> None:
         """A batch is carried out that nobody has carried out before."""
@@ -280,9 +284,9 @@ class Closing:
     def served(self, life: int, timestamp: int, write_index: int) -> None:
         """A replica serves a read by what is closed at what it has applied: by its log, or by what holders told."""
         self._checked[SERVED_CLOSED] += 1
-        if timestamp <= self._closed.get(life, 0) or (len(self._told) == NAMED_KEPT and timestamp <= self._told[0][1]):
+        if timestamp <= max(self._closed.get(life, 0), self._forgotten):
             return
-        if not any(timestamp <= closed and index <= write_index for index, closed in reversed(self._told)):
+        if not any(timestamp <= closed and index <= write_index for index, closed in reversed(self._told.items())):
             message = f"a read is served as of {timestamp} at write index {write_index}, where that is not closed"
             self._scope.tell(SERVED_CLOSED, message, life)
 

@@ -29,13 +29,18 @@ from cluster.store.cells import Span
 from cluster.store.hlc import Timestamp
 from cluster.store.intents import OpenIntent
 from cluster.store.node_clock import NodeClock
-from cluster.wire.messages import Done, ErrorReply, PushHold, ReadTime, SettleHold, WriteCell, encode
+from cluster.wire.messages import Done, ErrorReply, PushHold, ReadTime, SettleHold, WriteCell, decode_reply, encode
 from cluster.wire.rows import ChangeRow
 from harness.ports.api import Clock, Ports
 from harness.ports.failpoints import pass_by
 
 _MS = 1_000_000
 _IDLE_NS = 3600 * 1_000_000_000
+
+
+def _is_answer(reply: bytes) -> bool:
+    """Whether it tells what was found; a batch that came too late for its lease is refused, and tells nothing."""
+    return isinstance(decode_reply(reply), Done)
 
 
 def _fault(kind: str, message: str, definite: bool = True) -> bytes:
@@ -289,7 +294,7 @@ class Evaluation:
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
         def decided(fate: asyncio.Future[bytes]) -> None:
-            if work.read_at is not None and fate.exception() is None:
+            if work.read_at is not None and fate.exception() is None and _is_answer(fate.result()):
                 self.observer.read_answered(self._group_id, work.latch.writes, work.read_at)
             self._dead(work)
             _pass_on(fate, answer)

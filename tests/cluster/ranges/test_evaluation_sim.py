@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from cluster.knobs import Knobs
+from cluster.observer import Observer
 from cluster.wire.messages import (
     Cell,
     CompareAndSet,
@@ -295,3 +296,26 @@ def test_what_makes_no_sense_is_refused_with_a_reason() -> None:
         assert (await servers.read()).value == 1
 
     simulate(10, scenario, version_retention_ms=1_000, closed_lag_ms=100)
+
+
+def test_what_a_refused_change_read_is_told_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its batch came behind the record by which its lease was handed over (register, late-batch, seed
+    2740807902960569263): a later holder may write below what it read."""
+    answered: list[int] = []
+    monkeypatch.setattr(Observer, "read_answered", lambda self, group, spans, timestamp: answered.append(timestamp))
+
+    async def scenario(servers: TserverRig, leader: str) -> None:
+        await servers.call(leader, write(servers, 1, 1))
+        answered.clear()
+        told = await servers.call(leader, cas(servers, 2, 7, 8))
+        assert isinstance(told, Done) and not told.applied and answered == [told.timestamp]
+        slow_followers(servers, leader, 300 * MS)
+        rest_at(servers, leader, "tablet.before_propose", lambda n: 0.1)
+        late = asyncio.create_task(servers.call(leader, cas(servers, 3, 7, 8)))
+        await servers.clock.sleep(0.05)
+        servers.world.node(leader).clock.set_offset(SECOND)
+        reply = await late
+        assert isinstance(reply, ErrorReply) and reply.message == "proposed under another lease", reply
+        assert len(answered) == 1
+
+    simulate(1, scenario)

@@ -111,7 +111,7 @@ def test_a_kind_that_hit_nodes_without_their_role_lacks_something() -> None:
 
 
 def test_reads_by_nodes_that_a_fault_cut_off_are_waited_for() -> None:
-    """Those that were begun and answered while it was seen, by a node that it hit, off the leaseholder."""
+    """Reads count that began and ended while the fault was seen, by a node that it hit, off the leaseholder."""
 
     def reads(node: str, *at_s: float, route: str = "follower by log") -> list[Op]:
         begun = [Op("invoke", 3, "read", mode="exact", time=int(each * SECOND_NS)) for each in at_s]
