@@ -617,7 +617,7 @@ class Tuning(msgspec.Struct, frozen=True):
     one follower, `message` are carried by one message, `taken_in` by a leader that can commit nothing, `kept` make a
     snapshot needed by who lacks them. `outlives_s`: for how long a leader that is cut off takes itself for one after
     another may serve in its place, less an election. `limits`: share of the reads that have one. `stepping`: protocols
-    of several steps run all the time.
+    of several steps run all the time. `learners`: how many a tablet has for good.
     """
 
     spare_servers: int = 0
@@ -629,6 +629,7 @@ class Tuning(msgspec.Struct, frozen=True):
     limits: float = 0.0
     logged: bool = False
     stepping: bool = False
+    learners: int = 0
 
 
 @runtime_checkable

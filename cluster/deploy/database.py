@@ -275,6 +275,7 @@ class ReferenceDatabase(ABC):
         everywhere = self.workload in TIMED_WORKLOADS
         return Tuning(
             spare_servers=0 if everywhere else servers - REPLICATION_FACTOR,
+            learners=servers - REPLICATION_FACTOR if everywhere else 0,
             under_way=under_way(knobs),
             message=knobs.max_batch_entries,
             taken_in=min(knobs.max_requests, knobs.max_queued_proposals),

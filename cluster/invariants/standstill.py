@@ -19,6 +19,10 @@ _MS = 1_000_000
 _MARGIN_NS = 3_000_000_000
 """What everything may take beyond its own periods: elections, restarts of connections, a slow disk."""
 
+_AROUND_NS = 1_000_000_000
+"""What renewals and promises may take to come around. Where lease and lag together last no longer, the lease may always
+be over when something could be closed."""
+
 _ENTRIES = 256
 """How many more entries may be in a log than twice those between two snapshots."""
 
@@ -42,11 +46,13 @@ class IdleBounds(NamedTuple):
         """What the knobs allow."""
         offset_ns = 2 * knobs.max_clock_offset_ms * _MS
         tick_ms = knobs.side_transport_ms
+        lasts_ns = knobs.closed_lag_ms * _MS + min(knobs.lease_record_ns, knobs.support_ns)
+        closes = tick_ms and lasts_ns > tick_ms * _MS + _AROUND_NS
         bound_ns = 2 * knobs.reconcile_period_ms * _MS + offset_ns + _MARGIN_NS if knobs.reconcile_period_ms else 0
         return cls(
             bound_ns,
             knobs.closed_lag_ms * _MS + offset_ns + _MARGIN_NS,
-            (knobs.closed_lag_ms + 2 * tick_ms) * _MS + offset_ns + _MARGIN_NS if tick_ms else 0,
+            (knobs.closed_lag_ms + 2 * tick_ms) * _MS + offset_ns + _MARGIN_NS if closes else 0,
             knobs.lease_record_ns + knobs.support_ns + offset_ns + _MARGIN_NS,
             2 * knobs.snapshot_entries + _ENTRIES,
         )

@@ -120,5 +120,6 @@ KINDS: Final = (
         "#8a7d3f",
         ANYWHERE | {Capability.PARTITION},
         {"one": _lagging(every=False), "all": _lagging(every=True)},
+        suits=lambda tuning: tuning.learners > 0,
     ),
 )

@@ -46,7 +46,7 @@ FOUND_BY = {
     "read-before-own-term": 1,
     "lease-by-wall-clock": 2,
     "double-apply": 1,
-    "any-lease-sequence": 2,
+    "any-lease-sequence": 1,
     "no-timestamp-cache": 1,
     "closed-ignores-inflight": 1,
     "side-transport-unapplied": 1,

@@ -30,15 +30,26 @@ def drawn(database: SimDatabase, others: set[str] | None = None, asked: str = "a
     return {each.name for each in expand(parse_all([asked]), can, database.tuning)}
 
 
-def test_members_come_and_go_only_where_a_server_is_to_spare() -> None:
+@pytest.mark.parametrize(
+    ("tservers", "workload", "kind", "comes"),
+    [
+        (3, "register", "membership", False),
+        (4, "register", "membership", True),
+        (7, "strong-anywhere", "membership", False),
+        (3, "follower-reads", "learner-lag", False),
+        (4, "follower-reads", "learner-lag", True),
+    ],
+)
+def test_members_change_and_learners_lag_only_where_there_are_servers_for_it(
+    tservers: int, workload: str, kind: str, comes: bool
+) -> None:
     """Seed 21 of a swarm drew `membership` for three tablet servers, which can neither take one in nor spare one; seed
     2 of `strong-anywhere` drew `late-call`, and each server had a replica."""
-    for tservers, workload, comes in ((3, "register", False), (4, "register", True), (7, "strong-anywhere", False)):
-        with World(1) as world:
-            database = SimDatabase(world, Layout(3, tservers), (), Knobs())
-        database.workload = workload
-        assert ("membership" in drawn(database)) == comes
-        assert "membership" in drawn(database, asked="membership")
+    with World(1) as world:
+        database = SimDatabase(world, Layout(3, tservers, zones=3), (), Knobs())
+    database.workload = workload
+    assert (kind in drawn(database)) == comes
+    assert kind in drawn(database, asked=kind)
 
 
 def test_disks_of_tablet_servers_are_damaged_only_where_what_they_lose_can_be_replaced() -> None:
