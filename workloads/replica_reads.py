@@ -460,7 +460,7 @@ WORKLOADS = (
         checkers=("snapshot-reads", "stats"),
         operations=frozenset({"r", "w", "read-at", "hold", "settle"}),
         fs=("read", "scan", "write"),
-        world=WORLD,
+        world=WORLD | {"version-retention-ms": "60000"},
         own_floors=(
             FloorOf(OFF_LEASEHOLDER, 0.3, of=READS),
             FloorOf("scans of several ranges at a time above the least", 10),
