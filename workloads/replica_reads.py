@@ -408,8 +408,8 @@ CUT_OFF = "region-partition"
 """The faults under which replicas serve that see no other."""
 OFF_LEASEHOLDER = "reads off the leaseholder"
 READS = "reads that any replica may serve"
-WORLD = {"side-transport-ms": "200"}
-"""Ranges that nothing is written to are closed."""
+WORLD = {"side-transport-ms": "200", "version-retention-ms": "60000"}
+"""Ranges that nothing is written to are closed, and versions last longer than it takes until they are."""
 
 _KEYS = Option("keys", 6, 1, 1_000_000, "how many partitions there are", (3, 6, 6, 20))
 _EARLIER = Option("earlier", 0.3, 0.0, 0.5, "share of the writes that ask for a time before others, or closed by now")
@@ -460,7 +460,7 @@ WORKLOADS = (
         checkers=("snapshot-reads", "stats"),
         operations=frozenset({"r", "w", "read-at", "hold", "settle"}),
         fs=("read", "scan", "write"),
-        world=WORLD | {"version-retention-ms": "60000"},
+        world=WORLD,
         own_floors=(
             FloorOf(OFF_LEASEHOLDER, 0.3, of=READS),
             FloorOf("scans of several ranges at a time above the least", 10),

@@ -430,8 +430,9 @@ class ClusterClient:
                 await self._measured.wait()
             now = physical(self._ports.clock.wall_ns())
             addresses = tablet.addresses
-            in_turn = not asked.nearest_only
-            order = near.nearest_in_turn(addresses, self._entropy) if in_turn else near.nearest(addresses)
+            if asked.turn is None:
+                asked.turn = self._entropy.getrandbits(32)
+            order = near.nearest(addresses) if asked.nearest_only else near.nearest_in_turn(addresses, asked.turn)
             nodes = [each for each in order if each not in tried]
             likely = [each for each in nodes if asked.likely(near, tablet_id, each, now)]
             if not likely and not asked.nearest_only:

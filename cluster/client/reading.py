@@ -53,7 +53,8 @@ class ReadResult(NamedTuple, Generic[T]):
 
 
 class WishedRead:
-    """The times of one read: a time that a node has fixed is kept over retries, and over the ranges of a scan.
+    """The times of one read: a time that a node has fixed is kept over retries, and over the ranges of a scan. So is
+    `turn`, by which replicas that are about as near come in an order: who said what is closed there is asked for it.
 
     Raises DefiniteError (`two-bounds`, `negative-bound`) for a wish that can't be.
     """
@@ -63,6 +64,7 @@ class WishedRead:
         self.bound: Bound | msgspec.UnsetType = msgspec.UNSET
         self.begun: int | msgspec.UnsetType = msgspec.UNSET
         self.nearest_only = False
+        self.turn: int | None = None
         if wish:
             self._wish(wish)
 
@@ -152,11 +154,11 @@ class Nearby:
         """The nearest first; then those of whom nothing is known, and who did not answer."""
         return sorted(nodes, key=self._round_trip_ns)
 
-    def nearest_in_turn(self, nodes: Iterable[str], entropy: Random) -> list[str]:
-        """The nearest first, but that any of those that are about as near as the first one may come before it."""
+    def nearest_in_turn(self, nodes: Iterable[str], turn: int) -> list[str]:
+        """The nearest first, but that those that are about as near as the first one come in the order of this turn."""
         ordered = self.nearest(nodes)
         equal = [each for each in ordered if self._round_trip_ns(each) <= self._round_trip_ns(ordered[0]) + _AS_NEAR_NS]
-        return entropy.sample(equal, len(equal)) + ordered[len(equal) :]
+        return Random(turn).sample(sorted(equal), len(equal)) + ordered[len(equal) :]
 
     def _round_trip_ns(self, node: str) -> float:
         return self._round_trips.get(node, (_AWAY_NS - 1, 0))[0]

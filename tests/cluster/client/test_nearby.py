@@ -37,6 +37,17 @@ def test_the_nearest_comes_first_and_who_did_not_answer_last() -> None:
     assert near.due("abc") == ["a", "b"] and near.nearest("abc") == ["c", "b", "a"], "what was known still counts"
 
 
+def test_those_about_as_near_come_in_turn_and_for_one_read_always_in_the_same() -> None:
+    """A scan waited at one replica for a time that another had said it could be read at (bounded-staleness, --nemesis
+    all --swarm, seed 3444569557112412862)."""
+    near = Nearby(lambda: 0)
+    for name, took_ms in zip("abcd", (5, 4, 14, 15), strict=True):
+        near.answered(name, took_ms * MS)
+    orders = [near.nearest_in_turn("abcd", turn) for turn in range(40)]
+    assert orders == [near.nearest_in_turn("dcba", turn) for turn in range(40)]
+    assert {each[0] for each in orders} == set("abc") and {each[3] for each in orders} == {"d"}
+
+
 def test_closed_times_follow_the_clock() -> None:
     now_ns = [0]
     near = Nearby(lambda: now_ns[0])
