@@ -31,11 +31,14 @@ class Relocate:
 
 class LastWishes(ABC):
     """Instances that each wish a table to be otherwise, by a number above 0. The last wish is the one that holds; what
-    there was at first, 0, is wished again when the last instance ends."""
+    there was at first, 0, is wished again when the last instance ends. Where nobody can be asked then, as when masters
+    are cut off, it is wished again with each look."""
 
     def __init__(self) -> None:
         self._wished: dict[int, int] = {}
         self._undone: set[int] = set()
+        self._owed = False
+        """The last wish has come to nobody yet."""
 
     @abstractmethod
     async def wish(self, number: int) -> None:
@@ -60,15 +63,26 @@ class LastWishes(ABC):
         return await self.taken_up(list(self._wished.values())[-1])
 
     async def undo(self, instance: int) -> None:
-        left = [number for each, number in self._wished.items() if each != instance]
-        await self.wish(left[-1] if left else 0)
         del self._wished[instance]
         self._undone.add(instance)
+        await self._wish_again()
 
     async def look_gone(self, instance: int) -> Sight:
         if instance not in self._undone:
             return Sight(True)
+        if self._owed:
+            await self._wish_again()
+        if self._owed:
+            return Sight(False, {"reason": "nobody takes the wish"}, "database")
         return Sight(None) if self._wished else await self.settled()
+
+    async def _wish_again(self) -> None:
+        try:
+            await self.wish(list(self._wished.values())[-1] if self._wished else 0)
+        except HarnessError:
+            self._owed = True
+        else:
+            self._owed = False
 
     def forget(self, instance: int) -> None:
         self._undone.discard(instance)

@@ -13,7 +13,7 @@ from harness.capabilities import Capability
 from nemesis.faults import Kill, NetworkPartition
 from nemesis.grudges import Grudge, grudge, isolate, shuffle, split
 from nemesis.kinds.api import FaultKind, FaultPlan, Moment, Variant
-from nemesis.observe import TSERVER, View, names
+from nemesis.observe import MASTER, TSERVER, View, names
 from nemesis.targets import quorum_safe, select
 
 ANYWHERE: Final = frozenset({Capability.READS_ANYWHERE, Capability.STATUS, Capability.TERMS})
@@ -57,10 +57,10 @@ def _each_alone(moment: Moment) -> FaultPlan:
 
 
 def _replica(selector: str) -> Variant:
-    """One replica that does not lead sees no other node."""
+    """One replica of a tablet, which does not lead it, sees no other node."""
 
     def plan(moment: Moment) -> FaultPlan:
-        choice = select(selector, moment.view, (), moment.entropy)
+        choice = select(selector, moment.view, names(moment.view.nodes, MASTER), moment.entropy)
         links = isolate(names(moment.view.nodes), choice.targets)
         return FaultPlan(NetworkPartition(links) if choice.targets else None, choice.evidence, choice.roles)
 

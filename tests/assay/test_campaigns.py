@@ -61,7 +61,7 @@ FOUND_BY = {
     "wait-by-policy": 1,
     "global-limit-ignored": 1,
     "intent-hides-uncertain": 7,
-    "low-water-not-inherited": 2,
+    "low-water-not-inherited": 1,
     "support-not-waited-out": 1,
     "read-without-lease": 3,
     "wipe-keeps-id": 1,

@@ -16,8 +16,9 @@ from harness.ports.machines import CLIENTS, ProcessState
 from harness.protocols import DiskState, NodeStatus
 from nemesis.kinds.api import Claims
 from nemesis.kinds.disks import DiskTroubles, TroubleDisks
+from nemesis.kinds.placement import LastWishes
 from nemesis.nemesis import FaultNemesis, Injectors, Patience
-from nemesis.observe import DatabaseObserver
+from nemesis.observe import DatabaseObserver, Sight
 from nemesis.registry import KINDS
 
 QUICK = Patience(
@@ -428,3 +429,29 @@ async def test_only_what_we_did_is_undone() -> None:
     assert stand.database.states["t4"] is ProcessState.DEAD
     assert "start t4" not in stand.database.calls
     assert stand.environment.heals == 0
+
+
+async def test_a_last_wish_that_comes_to_nobody_is_wished_again() -> None:
+    """Masters were cut off as policy-change ended (global-reads, seed 2884147382979778389), and the harness was said to
+    have failed."""
+
+    class Wishes(LastWishes):
+        told, deaf = 0, False
+
+        async def wish(self, number: int) -> None:
+            if self.deaf:
+                raise HarnessError("no answer")
+            self.told = number
+
+        async def taken_up(self, number: int) -> Sight:
+            return Sight(self.told == number)
+
+    wishes = Wishes()
+    await wishes.begin(7, 2)
+    assert (await wishes.look(7)).met
+    wishes.deaf = True
+    await wishes.undo(7)
+    gone = await wishes.look_gone(7)
+    assert (gone.met, gone.blame) == (False, "database")
+    wishes.deaf = False
+    assert (await wishes.look_gone(7)).met and wishes.told == 0
