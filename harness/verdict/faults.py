@@ -251,7 +251,10 @@ def _completed(fault: Fault, event: Op, invoked_ns: int) -> Fault:
             left = None if seen_ns is not None else value.get("evidence")
             return msgspec.structs.replace(fault, blame=None if seen_ns is not None else value.get("blame"), left=left)
         healed_ns = invoked_ns if fault.healed_ns is None else fault.healed_ns
-        told: dict[str, Any] = {"spans": _spans(value)}
+        spans = _spans(value)
+        told: dict[str, Any] = {"spans": spans}
+        if fault.observed_ns is None and fault.cores is None and spans:
+            told["observed_ns"] = spans[0][0]  # it came later than its beginning was waited for
         if seen_ns is None:
             told |= {"blame": value.get("blame"), "left": value.get("evidence")}
         else:

@@ -125,6 +125,13 @@ def test_a_fault_that_was_never_seen_was_asked_for_all_the_same() -> None:
     assert (fault.effect_s, fault.asked_s) == (0.0, pytest.approx(1.0))
 
 
+def test_a_fault_that_probes_saw_later_than_it_was_waited_for_was_observed() -> None:
+    """A hang between two steps, which came 8 s after it was armed."""
+    late = [*step(0, "begin", observed=False), *step(10**9, "end", observed=True, spans=[[7 * 10**8, 10**9]])]
+    [fault] = faults_of(late)
+    assert (fault.observed_ns, fault.effect_s) == (7 * 10**8, pytest.approx(0.3))
+
+
 def test_whose_failure_it_is_that_a_fault_was_not_seen_to_be_gone() -> None:
     [fault] = faults_of([*step(0, "begin", observed=True), *step(100, "end", observed=False, blame="harness")])
     assert (fault.recovered_ns, fault.blame) == (None, "harness")
