@@ -248,7 +248,8 @@ def shrink(
         from assay.reproduce.candidates import ShrinkRunRequest
         from assay.reproduce.shrink_run import shrink_run
 
-        return shrink_run(ShrinkRunRequest(Path(path), seconds("--budget", budget), jobs, to, museum), json_output)
+        asked_run = ShrinkRunRequest(Path(path), seconds("--budget", budget), jobs, to, museum, anomaly)
+        return shrink_run(asked_run, json_output)
     if museum is not None:
         raise UserError("--museum is for runs in the simulator.")
 

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from assay.night.records import RunFigures, RunMeasures
-from assay.night.signature import Evidence, signatures_of
+from assay.night.signature import Evidence, families_of, signatures_of
 from harness.errors import UserError
 from harness.history.rundir import RunDir
 from harness.history.summary import HistorySummary, served_in_parquet
@@ -50,14 +50,17 @@ def measures_of(rundir: RunDir, verdict: RunVerdict, cpu_s: float = 0.0) -> RunM
         faults, leaders, summary = load_faults(rundir), load_leaderships(rundir), load_summary(rundir)
         invariants = load_invariants(rundir) or InvariantsRecord({})
     except (UserError, msgspec.ValidationError):
-        return RunMeasures(signatures_of(Evidence(saved)))
+        evidence = Evidence(saved)
+        return RunMeasures(signatures_of(evidence), families=families_of(evidence))
     start_ns = 0 if told is None else told.history_start_ns
     virtual_s = 0.0 if told is None else (told.duration_s or 0.0)
+    evidence = Evidence(saved, faults, start_ns, tuple(record.serving_nodes))
     return RunMeasures(
-        signatures_of(Evidence(saved, faults, start_ns, tuple(record.serving_nodes))),
+        signatures_of(evidence),
         tuple(sorted({*points_of(record, faults, leaders, summary, invariants), *_log_points(rundir)})),
         figures_of(rundir, record, saved, cpu_s),
         virtual_s,
+        families_of(evidence),
     )
 
 

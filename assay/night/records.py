@@ -50,6 +50,12 @@ class RunFinding(msgspec.Struct, frozen=True, kw_only=True):
     def signature(self) -> str:
         return f"{self.family}-{self.detail}"
 
+    @property
+    def name(self) -> str:
+        """What a command calls it: its invariant, the symptom that clients saw, or the class of what else was wrong."""
+        words = self.family_words
+        return str(words.get("invariant") or words.get("symptom") or words.get("class") or self.kind)
+
 
 class FaultCount(msgspec.Struct, frozen=True):
     """How many instances of a kind of fault were asked for, seen in effect, and skipped for want of a victim."""
@@ -74,13 +80,14 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunMeasures(msgspec.Struct, frozen=True):
-    """What a run shows beside its verdict: findings, the points of coverage that it came to, figures, and how long it
-    was by its own clock."""
+    """What a run shows beside its verdict: findings, the points of coverage that it came to, figures, how long it was
+    by its own clock, and a finding of each of its `families`, the first of which is among the findings."""
 
     findings: tuple[RunFinding, ...] = ()
     points: tuple[str, ...] = ()
     figures: RunFigures = RunFigures()
     virtual_s: float = 0.0
+    families: tuple[RunFinding, ...] = ()
 
 
 class CellRecord(msgspec.Struct, frozen=True, kw_only=True):

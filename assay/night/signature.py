@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
+from itertools import islice
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -101,9 +102,19 @@ def evidence_of(rundir: RunDir, verdict: Mapping[str, Any] | None = None) -> Evi
 def signatures_of(evidence: Evidence) -> tuple[RunFinding, ...]:
     """What a run found: at most one finding about the database, of safety or else of liveness, which follows from
     what broke before; and one of the harness for each of its failures that is unlike the others."""
-    database = _safety(evidence) or _liveness(evidence)
     ours = {found.signature: found for found in reversed(tuple(_harness(evidence)))}
-    return (*([] if database is None else [database]), *reversed(ours.values()))
+    return (*islice(_database(evidence), 1), *reversed(ours.values()))
+
+
+def families_of(evidence: Evidence) -> tuple[RunFinding, ...]:
+    """A finding of each family that a run shows of the database. The first is the run's; most of the others follow from
+    it, and some are of another bug."""
+    return tuple(_database(evidence))
+
+
+def _database(evidence: Evidence) -> Iterator[RunFinding]:
+    yield from _safety(evidence)
+    yield from _liveness(evidence)
 
 
 def crash_signature(error: BaseException) -> RunFinding:
@@ -128,18 +139,20 @@ def unnamed_signature(why: str | None) -> RunFinding:
 # ---- safety ----
 
 
-def _safety(evidence: Evidence) -> RunFinding | None:
+def _safety(evidence: Evidence) -> Iterator[RunFinding]:
+    """The earliest breach of each invariant in the order of steps, then what clients saw, the strongest first."""
     checkers = _object(evidence.verdict.get("checkers"))
-    breach = min(_breaches(_object(checkers.get(CHECKER))), default=None, key=lambda each: each[:3])
-    if breach is not None:
-        return _of_breach(breach, evidence)
-    seen = [
+    earliest: dict[str, _Breach] = {}
+    for breach in sorted(_breaches(_object(checkers.get(CHECKER))), key=lambda each: each[:3]):
+        earliest.setdefault(breach.invariant, breach)
+    yield from (_of_breach(breach, evidence) for breach in earliest.values())
+    seen = {
         (_STRENGTH.get(symptom, len(_STRENGTH)), symptom, model)
         for model, verdict in checkers.items()
         if model != CHECKER and _object(verdict).get("valid") is False
         for symptom in map(symptom_of, _object(verdict.get("anomalies")) or ("nonlinearizable",))
-    ]
-    return None if not seen else _of_symptom(*min(seen)[1:], evidence)
+    }
+    yield from (_of_symptom(symptom, model, evidence) for _, symptom, model in sorted(seen))
 
 
 class _Breach(NamedTuple):
@@ -213,17 +226,19 @@ _NOT_BACK: Final = re.compile(r"what (\S+) \d+ hit .*did not come back")
 _NOT_RECOVERED: Final = re.compile(r"did not recover within \S+ s of the last heal(?:: (.*))?", re.DOTALL)
 
 
-def _liveness(evidence: Evidence) -> RunFinding | None:
+def _liveness(evidence: Evidence) -> Iterator[RunFinding]:
+    """At most one: what did not come back is no news where nothing recovered."""
     answer = _object(evidence.verdict.get("liveness"))
     if answer.get("answer") is not False:
-        return None
+        return
     reasons = [str(reason) for reason in answer.get("reasons") or ()]
     for reason in reasons:
         if found := _NOT_RECOVERED.search(reason):
             words = {"sentence": _sentence(found[1] or "", evidence.names)}
-            return _finding("liveness", {"class": "not-recovered"}, words, reason)
+            yield _finding("liveness", {"class": "not-recovered"}, words, reason)
+            return
     kinds = sorted({found[1] for reason in reasons if (found := _NOT_BACK.search(reason))})
-    return _finding("liveness", {"class": "not-back"}, {"faults": kinds}, "; ".join(reasons))
+    yield _finding("liveness", {"class": "not-back"}, {"faults": kinds}, "; ".join(reasons))
 
 
 # ---- the harness ----

@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from pathlib import Path
 from shlex import quote
 from typing import Any, TypeVar
@@ -21,7 +22,7 @@ import msgspec
 
 from assay.night.records import RunFinding
 from assay.reproduce.inputs import Inputs, save_inputs
-from assay.reproduce.museum import MUSEUM, finding_of
+from assay.reproduce.museum import MUSEUM
 from assay.reproduce.saved_run import SavedRun
 from assay.runner import Keep, RunOrder, RunResult, run_orders
 from harness.errors import UserError
@@ -37,24 +38,27 @@ INPUTS_FOLDER, OTHERS, ANSWERS, SHRUNK = "inputs", "others", "answers.jsonl", "s
 @dataclass(frozen=True, slots=True)
 class ShrinkRunRequest:
     """Which run is to be made smaller, for how long, by how many processes, and into which folder (None: one named
-    after the run); the name that the museum is to keep it by, if that is wanted."""
+    after the run); the name that the museum is to keep it by, if that is wanted, and the finding that is followed
+    (None: the run's own)."""
 
     path: Path
     budget_s: float = 600.0
     jobs: int = 1
     to: Path | None = None
     museum: str | None = None
+    anomaly: str | None = None
 
 
 @dataclass
 class CandidateRuns:
     """Makes runs of candidates, `jobs` at a time, in the folder `to`. `made` counts them; `seen` are findings of other
-    families than that of `wanted`, each in a sentence."""
+    families than that of `wanted`, each in a sentence. `before` are the families that came before it in the run."""
 
     wanted: RunFinding
     to: Path
     jobs: int
     asked: AskedToEnd
+    before: frozenset[str] = frozenset()
     made: int = 0
     seen: dict[str, str] = field(default_factory=dict)
 
@@ -77,17 +81,22 @@ class CandidateRuns:
         return RunOrder(options, Keep.NOTHING, number, measured=True, refusal_fails=True)
 
     def shows(self, result: RunResult, inputs: Inputs) -> bool:
-        """Whether it broke in the wanted family; inputs that broke in another are kept."""
-        found = finding_of(result)
-        if found is not None and found.family != self.wanted.family and found.family not in self.seen:
-            self.seen[found.family] = found.title
-            save_inputs(inputs, self.to / OTHERS / found.family)
-        return found is not None and found.family == self.wanted.family
+        """Whether it broke in the wanted family, and before that in none in which the run had not; inputs that broke
+        otherwise are kept."""
+        found = {each.family: each for each in result.measures.families}
+        before = tuple(takewhile(lambda family: family != self.wanted.family, found))
+        if self.wanted.family in found and self.before.issuperset(before):
+            return True
+        if before and before[0] not in self.seen:
+            self.seen[before[0]] = found[before[0]].title
+            save_inputs(inputs, self.to / OTHERS / before[0])
+        return False
 
 
 class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
     """`shrunk.json`: what every search came to. `before` and `after` are sizes; `runs` were made this time, in
-    `seconds`; `necessary`: the search ended by itself; `others` are findings of other families, by these."""
+    `seconds`; `necessary`: the search ended by itself. `others` are findings of candidates of other families, by these,
+    `beside` those of the run, by their names."""
 
     run: str
     commit: str | None
@@ -100,6 +109,7 @@ class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
     runs: int
     seconds: float
     others: dict[str, str]
+    beside: dict[str, str]
     saved: str
 
     def reached(self, why: str) -> Iterator[str]:
@@ -110,27 +120,38 @@ class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
 
     def kept(self) -> Iterator[str]:
         """For people: what else was found, and where all of it is."""
+        for name, title in self.beside.items():
+            yield f"  Also found, and not followed (--anomaly {name}): {title}"
         for family, title in self.others.items():
-            yield f"  Also found, and not followed ({OTHERS}/{family}): {title}"
+            yield f"  Shown by other inputs, and not followed ({OTHERS}/{family}): {title}"
         yield f"  saved: {self.saved}"
         yield f"  again: assay run --inputs {quote(str(Path(self.saved) / INPUTS_FOLDER))}"
 
 
-def folder_of(request: ShrinkRunRequest, run: SavedRun) -> Path:
-    """Where the search saves; one that is there has to be of the same run and commit, and goes on."""
+def candidates_of(request: ShrinkRunRequest, run: SavedRun, asked: AskedToEnd, jobs: int = 1) -> CandidateRuns:
+    """Runs of candidates for what is asked of a run, in the search's folder; raises UserError where that can't be."""
+    wanted = run.refuted("shrink", request.anomaly)
+    families = [each.family for each in run.findings]
+    before = frozenset(families[: families.index(wanted.family)])
+    return CandidateRuns(wanted, folder_of(request, run, wanted), jobs, asked, before)
+
+
+def folder_of(request: ShrinkRunRequest, run: SavedRun, wanted: RunFinding) -> Path:
+    """Where the search saves; one that is there has to be of the same run, commit and finding, and goes on."""
     if request.museum is not None and (MUSEUM / request.museum).exists():
         raise UserError(f"The museum has {request.museum} already.")
     to = request.to or Path(f"{run.path.name}-shrunk")
     if not to.absolute().parent.is_dir():
         raise UserError(f"There is no directory {to.parent} for the folder {to.name}.")
-    mark, now = to / "search.json", {"run": str(run.path), "commit": provenance().get("git_commit")}
+    now = {"run": str(run.path), "commit": provenance().get("git_commit"), "family": wanted.family}
+    mark = to / "search.json"
     if to.exists():
         try:
             before = msgspec.json.decode(mark.read_bytes())
         except (OSError, msgspec.DecodeError):
             raise UserError(f"{to} is there already; name another folder with --to.") from None
         if before != now:
-            raise UserError(f"{to} is of another run or commit; name another folder with --to.")
+            raise UserError(f"{to} is of another run, commit or finding; name another folder with --to.")
         return to
     to.mkdir()
     write_atomic(mark, msgspec.json.encode(now))

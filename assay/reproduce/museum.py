@@ -144,7 +144,8 @@ def _tried(shown: Exhibit, inputs: Inputs, jobs: int, asked: AskedToEnd | None) 
         return ExhibitOutcome(name, "stale", "; ".join(well.reasons))
     if (lacking := entry.reach.lacking(well)) is not None:
         return ExhibitOutcome(name, "stale", lacking)
-    if broken is not None and ((found := finding_of(broken)) is None or found.family != entry.family):
+    if broken is not None and _shown(broken, entry.family) is None:
+        found = finding_of(broken)
         return ExhibitOutcome(name, "stale", f"its flaw shows {'nothing' if found is None else found.title}")
     return ExhibitOutcome(name, "passed")
 
@@ -165,6 +166,11 @@ def results_of(inputs: Inputs, jobs: int = 1, asked: AskedToEnd | None = None) -
 def finding_of(result: RunResult) -> RunFinding | None:
     """What a run found of the database."""
     return next((each for each in result.measures.findings if each.kind != "harness"), None)
+
+
+def _shown(result: RunResult, family: str) -> RunFinding | None:
+    """What a run found of a family, whatever it found before that."""
+    return next((each for each in result.measures.families if each.family == family), None)
 
 
 def museum_command(names: Sequence[str], keys: int, jobs: int, json_output: bool) -> int:
@@ -191,16 +197,15 @@ def _lines(outcome: ExhibitOutcome) -> Iterator[str]:
 # ---- new ones ----
 
 
-def write_entry(name: str, inputs: Inputs, run: SavedRun, museum: Path = MUSEUM) -> Exhibit:
+def write_entry(name: str, inputs: Inputs, run: SavedRun, wanted: RunFinding, museum: Path = MUSEUM) -> Exhibit:
     """Put the smallest inputs of a run into the museum; raises UserError for inputs that are too large, and for those
-    that don't show the finding with their flaw, or show one without it."""
+    that don't show the wanted finding with their flaw, or show one without it."""
     folder = museum / name
     if folder.exists():
         raise UserError(f"The museum has {name} already.")
-    wanted = run.refuted("keep")
     well, broken = results_of(inputs)
-    shown = finding_of(broken if broken is not None else well)
-    if shown is None or shown.family != wanted.family:
+    shown = _shown(broken if broken is not None else well, wanted.family)
+    if shown is None:
         raise UserError(f"The inputs of {name} don't show what {run.path} found, so they are not kept.")
     if broken is not None and (other := finding_of(well)) is not None:
         raise UserError(f"The inputs of {name} break without their flaw as well ({other.title}), so they are not kept.")

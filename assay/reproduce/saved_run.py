@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from assay.night.records import RunFinding
-from assay.night.signature import evidence_of, signatures_of
+from assay.night.signature import evidence_of, families_of, symptom_of
 from assay.options import RunOptions
 from harness.errors import UserError
 from harness.history.rundir import RunDir, is_run
@@ -19,14 +19,14 @@ from harness.verdict.facts import RunRecord, read_record
 
 @dataclass(frozen=True, slots=True)
 class SavedRun:
-    """A finished run; `finding` is what it found of the database, None of a run that was not refuted; `trace` the
-    digest of a simulation's steps, `load_s` how long its load lasted."""
+    """A finished run; `findings` are what it found of the database, one of each family, none of a run that was not
+    refuted; `trace` the digest of a simulation's steps, `load_s` how long its load lasted."""
 
     rundir: RunDir
     record: RunRecord
     options: RunOptions
     overall: str
-    finding: RunFinding | None
+    findings: tuple[RunFinding, ...]
     trace: str | None
     load_s: float = 0.0
 
@@ -35,16 +35,32 @@ class SavedRun:
         return self.rundir.path
 
     @property
+    def finding(self) -> RunFinding | None:
+        """The one that is the run's, as nights group runs."""
+        return self.findings[0] if self.findings else None
+
+    @property
     def history_start_s(self) -> float:
         """When the history began, seconds since the run did."""
         outcome = self.rundir.read_json(self.rundir.outcome_json)
         return int((outcome or {}).get("history_start_ns") or 0) / 1e9
 
-    def refuted(self, to: str) -> RunFinding:
-        """Its finding; raises UserError where there is none to do something about (`to`: such as `shrink`)."""
-        if self.finding is None:
+    def refuted(self, to: str, anomaly: str | None = None) -> RunFinding:
+        """Its finding, or the one of this name; raises UserError where there is none to do something about (`to`: such
+        as `shrink`)."""
+        if not self.findings:
             raise UserError(f"{self.path} is {self.overall}, so there is nothing to {to}.")
-        return self.finding
+        if anomaly is None:
+            return self.findings[0]
+        found = [each for each in self.findings if each.name in (anomaly, symptom_of(anomaly))]
+        if not found:
+            names = ", ".join(each.name for each in self.findings)
+            raise UserError(f"No {anomaly} refutes {self.path}; what does: {names}.")
+        return found[0]
+
+    def beside(self, wanted: RunFinding) -> dict[str, str]:
+        """Its findings of other families, each in a sentence, by their names."""
+        return {each.name: each.title for each in self.findings if each.family != wanted.family}
 
 
 def saved_run(path: Path) -> SavedRun:
@@ -55,7 +71,7 @@ def saved_run(path: Path) -> SavedRun:
     record, verdict = read_record(rundir), rundir.read_json(rundir.verdict_json)
     if not isinstance(verdict, dict):
         raise UserError(f"{path} did not end: it has no verdict to go by.")
-    found = next((each for each in signatures_of(evidence_of(rundir)) if each.kind != "harness"), None)
+    found = families_of(evidence_of(rundir))
     options = options_from(record.options)
     return SavedRun(rundir, record, options, str(verdict.get("overall")), found, verdict.get("trace"), _load_s(verdict))
 

@@ -1,7 +1,7 @@
 """`assay shrink RUN` of a run in real time: fewer kinds of faults, fewer faults and less time, at the same hit rate.
 
-    faults of the history ─> hit rate of the whole ─> kinds, end, faults (smaller_inputs) ─> hit rate of the smallest
-                                        each candidate: runs until its rate holds, or does not (rates)
+    faults of the history ─> hit rate of the whole ─> kinds, end, faults, gaps (smaller_inputs) ─> hit rate of the
+                             smallest; each candidate: runs until its rate holds, or does not (rates)
 
 Nothing decides in real time what becomes of a run, so that one run says little of a candidate. Faults come at their
 times and choose whom they hit as ever; operations follow from the seed.
@@ -24,8 +24,8 @@ from assay.reproduce.candidates import (
     CandidateRuns,
     SearchResult,
     ShrinkRunRequest,
+    candidates_of,
     fault_words,
-    folder_of,
     save_answer,
     save_shrunk,
     saved_answers,
@@ -35,7 +35,7 @@ from assay.reproduce.inputs import Inputs, inputs_in_real_time, save_inputs
 from assay.reproduce.rates import NONE, Hits, holds
 from assay.reproduce.reduction import OutOfTime, Pass, Trials, reduced
 from assay.reproduce.saved_run import SavedRun
-from assay.reproduce.smaller_inputs import by_end, by_faults, by_kinds, explicit, size_of
+from assay.reproduce.smaller_inputs import by_end, by_faults, by_gaps, by_kinds, explicit, size_of
 from assay.runner import warm
 from assay.telling import Teller
 from harness.errors import UserError
@@ -81,7 +81,8 @@ class RateSearch:
     def run(self, whole: Inputs, hint_s: float | None) -> Inputs | None:
         """The smallest that was found; None if the finding did not show in the whole. Ends early, with the best so far,
         at a wish to end and when its time is over."""
-        passes: list[Pass[Inputs]] = [by_kinds, lambda inputs, breaks: by_end(inputs, breaks, hint_s), by_faults]
+        passes: list[Pass[Inputs]] = [by_kinds, by_faults, by_gaps]
+        passes.insert(1, lambda inputs, breaks: by_end(inputs, breaks, hint_s))
         try:
             self.before = self._rate("whole", whole)
             if self.before.hits:
@@ -147,13 +148,13 @@ class ShrunkByRate(SearchResult, frozen=True, kw_only=True):
 def shrink_by_rate(request: ShrinkRunRequest, run: SavedRun, json_output: bool) -> int:
     """Make the inputs of a refuted run in real time smaller, save and tell them, and return 1; 2 where its finding did
     not show again. Raises UserError for what can't be asked of such a run, and for a folder that is not this run's."""
-    wanted = run.refuted("shrink")
+    wanted = run.refuted("shrink", request.anomaly)
     if request.museum is not None:
         raise UserError("--museum is for runs in the simulator.")
     if request.jobs > 1:
         raise UserError("--jobs above 1 is for the simulator: runs in real time would slow each other down.")
     asked, teller = AskedToEnd(), Teller()
-    runs = CandidateRuns(wanted, folder_of(request, run), 1, asked)
+    runs = candidates_of(request, run, asked)
     search = RateSearch(in_real_time(runs), runs.to, request.budget_s)
     with asked.in_charge(), working(f"shrinking {request.path}"):
         warm(run.options.workload)
@@ -177,6 +178,7 @@ def shrink_by_rate(request: ShrinkRunRequest, run: SavedRun, json_output: bool) 
         runs=runs.made,
         seconds=round(search.trials.seconds, 1),
         others=runs.seen,
+        beside=run.beside(wanted),
         saved=str(runs.to),
     )
     save_shrunk(runs.to, shrunk)

@@ -24,8 +24,8 @@ from assay.reproduce.candidates import (
     CandidateRuns,
     SearchResult,
     ShrinkRunRequest,
+    candidates_of,
     fault_words,
-    folder_of,
     save_answer,
     save_shrunk,
     saved_answers,
@@ -173,12 +173,12 @@ def shrink_run(request: ShrinkRunRequest, json_output: bool) -> int:
     Raises UserError for a run that is valid or did not end, and for a folder that is not this run's.
     """
     run = saved_run(request.path)
-    wanted = run.refuted("shrink")
+    wanted = run.refuted("shrink", request.anomaly)
     validate(run.options)
     if run.options.on != "sim":
         return shrink_by_rate(request, run, json_output)
     asked = AskedToEnd(lambda times: None)
-    runs = CandidateRuns(wanted, folder_of(request, run), request.jobs, asked)
+    runs = candidates_of(request, run, asked, request.jobs)
     search = RunSearch(runs, request.budget_s)
     teller = Teller()
     with asked.in_charge():
@@ -193,7 +193,7 @@ def shrink_run(request: ShrinkRunRequest, json_output: bool) -> int:
         teller.line(f"UNKNOWN: {request.path}: {why}: {wanted.title}")
         return teller.end(EXIT_CODES["unknown"])
     if request.museum is not None and best is not None:
-        write_entry(request.museum, best, run)
+        write_entry(request.museum, best, run, wanted)
     for line in [msgspec.json.encode(shrunk).decode()] if json_output else shrunk.lines():
         teller.line(line)
     return teller.end(EXIT_CODES[False])
@@ -209,7 +209,7 @@ def _recorded(run: SavedRun, runs: CandidateRuns) -> Inputs:
         runs.made += 1
         shutil.rmtree(runs.to / ".candidates", ignore_errors=True)
         finding = finding_of(result)
-        if finding is None or finding.family != runs.wanted.family:
+        if runs.wanted.family not in {each.family for each in result.measures.families}:
             shutil.rmtree(runs.to, ignore_errors=True)
             what = result.overall if finding is None else finding.title
             raise UserError(
@@ -247,6 +247,7 @@ def _concluded(run: SavedRun, whole: Inputs, best: Inputs, search: RunSearch) ->
         keys=sum(found),
         tried=len(found),
         others=search.runs.seen,
+        beside=run.beside(search.runs.wanted),
         saved=str(search.runs.to),
     )
     save_shrunk(search.runs.to, shrunk)

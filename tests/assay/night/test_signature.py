@@ -14,6 +14,7 @@ from assay.night.signature import (
     Evidence,
     crash_signature,
     evidence_of,
+    families_of,
     process_signature,
     signatures_of,
     symptom_of,
@@ -126,6 +127,17 @@ def test_first_comes_first() -> None:
     (found,) = signatures_of(broken(breach("later", 9), breach("first", 3), breach("at-the-end", 0)))
     assert (found.family_words["invariant"], found.step, found.at_s) == ("first", 3, 3e-8)
     assert signatures_of(Evidence({"checkers": {"register": {"valid": True}}})) == ()
+
+
+def test_each_family_is_there_once_and_the_first_is_the_runs() -> None:
+    """Invariants by their steps, then what clients saw by its strength, then liveness."""
+    seen_twice = {"valid": False, "anomalies": {"stale-read": [stale()], "lost-update": [stale()], "G1a": [stale()]}}
+    breaches = (breach("later", 9), breach("first", 3), breach("first", 5))
+    evidence = broken(*breaches, verdict=stuck(late("x")).verdict, checkers={"register": seen_twice})
+    names = [each.name for each in families_of(evidence)]
+    assert names == ["first", "later", "aborted", "order", "not-recovered"]
+    assert families_of(evidence)[0] == signatures_of(evidence)[0]
+    assert families_of(seen())[0].name == "order" and families_of(Evidence({"checkers": {}})) == ()
 
 
 def test_harness_beside_the_database() -> None:
