@@ -225,15 +225,26 @@ def by_decisions(inputs: Inputs, breaks: Asked) -> Inputs:
 
 
 def by_gaps(inputs: Inputs, breaks: Asked) -> Inputs:
-    """Long times in which nothing begins or ends become short."""
+    """Long times in which nothing begins or ends become short; those that have to be longer, by halves."""
+    gaps = _gaps(inputs)
+    kept = least(gaps, lambda some: breaks(_closed(inputs, [gap for gap in gaps if gap not in some])))
+    inputs, place = _closed(inputs, [gap for gap in gaps if gap not in kept]), 0
+    while place < len(gaps := _gaps(inputs)):
+        before, more = gaps[place]
+        shorter = _closed(inputs, [(before, more // 2)])
+        inputs, place = (shorter, place) if breaks(shorter) else (inputs, place + 1)
+    return inputs
+
+
+def _gaps(inputs: Inputs) -> list[tuple[int, int]]:
+    """Of each long time in which nothing begins or ends: from when on, and how much longer than the longest that stays,
+    ns."""
     times = sorted({op.time for op in inputs.operations} | {t for f in inputs.faults for t in times_of(f)})
-    gaps = [
+    return [
         (before, after - before - LONGEST_GAP_NS)
         for before, after in zip([0, *times], times, strict=False)
         if after - before > 2 * LONGEST_GAP_NS
     ]
-    kept = least(gaps, lambda some: breaks(_closed(inputs, [gap for gap in gaps if gap not in some])))
-    return _closed(inputs, [gap for gap in gaps if gap not in kept])
 
 
 def _closed(inputs: Inputs, gaps: Sequence[tuple[int, int]]) -> Inputs:

@@ -124,6 +124,21 @@ def test_gaps_are_closed_and_the_order_stays() -> None:
     assert closed.options.time_limit < 8
 
 
+def test_a_gap_that_has_to_be_long_becomes_as_short_as_halves_go() -> None:
+    start = whole()
+    apart = Inputs(start.options, (fault(1, "kill", "t1"), fault(8, "pause", "t2")))
+
+    def breaks(inputs: Inputs) -> bool:
+        first, second = inputs.faults
+        return second.begin_ns - first.begin_ns >= 3 * SECOND
+
+    closed = by_gaps(apart, breaks)
+    assert breaks(closed)
+    assert closed.faults[0].begin_ns == SECOND * 3 // 10
+    assert closed.faults[1].begin_ns - closed.faults[0].begin_ns < 6 * SECOND
+    assert by_gaps(closed, breaks) == closed
+
+
 def test_plain_values_are_values() -> None:
     for name, key in WORLD_KEYS.items():
         assert key.values.parse(str(plain_value(name))) == plain_value(name)
