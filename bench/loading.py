@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import statistics
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -15,7 +12,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import pyarrow as pa
 
-from bench.measure import Row, chosen, kept_in, spent
+from bench.measure import Row, chosen, finished, kept_in, used_s
 from checkers.importers.detect import open_source
 from checkers.importers.jepsen import ReadingPlan, open_edn, open_jepsen_log, open_json
 from checkers.made.examples import EXAMPLES
@@ -76,19 +73,8 @@ def _compiled(times: int, *command: str | Path) -> Row:
 
 
 def _timed(command: Sequence[str | Path], cache: Path | None) -> dict[str, float]:
-    """CPU seconds of a process and all that it starts, and seconds on the clock; `cache`: kernels are kept there."""
-    setting = os.environ | ({"NUMBA_CACHE_DIR": str(cache)} if cache else {})
-    before = _cpu_s(resource.RUSAGE_CHILDREN)
-    with spent() as took:
-        ended = subprocess.run([sys.executable, "-m", *command], env=setting, capture_output=True, check=False)
-    if ended.returncode not in (0, 1, 2) or b"Traceback" in ended.stderr:  # valid, invalid, unknown; 1 is Python's too
-        sys.exit(ended.stderr.decode())
-    return {"CPU_s": round(_cpu_s(resource.RUSAGE_CHILDREN) - before, 2), "s": round(took.wall_s, 2)}
-
-
-def _cpu_s(whose: int) -> float:
-    usage = resource.getrusage(whose)
-    return usage.ru_utime + usage.ru_stime
+    ended = finished(*command, cache=cache)
+    return {"CPU_s": round(ended.cpu_s, 2), "s": round(ended.wall_s, 2)}
 
 
 # ---- other tools' histories ----
@@ -120,9 +106,9 @@ def importers(megabytes: float = 60.0, runs: int = 5) -> Iterator[Row]:
 def _speed(path: Path, on_disk: bool, runs: int) -> float:
     seconds = []
     for _ in range(runs):
-        begin = _cpu_s(resource.RUSAGE_SELF)
+        begin = used_s(resource.RUSAGE_SELF)
         OPENERS[path.suffix[1:]](path, path.read_bytes(), ReadingPlan(on_disk=on_disk))
-        seconds.append(_cpu_s(resource.RUSAGE_SELF) - begin)
+        seconds.append(used_s(resource.RUSAGE_SELF) - begin)
     return round(path.stat().st_size / 1e6 / statistics.median(seconds), 1)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import multiprocessing
 import os
+import resource
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
@@ -14,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Literal, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Final, Literal, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 K = TypeVar("K")
 P = ParamSpec("P")
@@ -80,6 +82,32 @@ def spent() -> Iterator[Spent]:
         yield found
     finally:
         found.wall_s, found.cpu_s = time.perf_counter() - wall, time.process_time() - cpu
+
+
+def used_s(whose: int) -> float:
+    """CPU seconds so far of this process (`resource.RUSAGE_SELF`), or of children that ended (`RUSAGE_CHILDREN`)."""
+    usage = resource.getrusage(whose)
+    return usage.ru_utime + usage.ru_stime
+
+
+class FinishedProgram(NamedTuple):
+    """What a program printed, and what it took with all that it started: CPU seconds, and seconds on the clock."""
+
+    out: bytes
+    cpu_s: float
+    wall_s: float
+
+
+def finished(*command: str | Path, cache: Path | None = None) -> FinishedProgram:
+    """Carry out a module with its words, as `python -m` does; ends the benchmark if it fails. `cache`: kernels are kept
+    there."""
+    setting = os.environ | ({"NUMBA_CACHE_DIR": str(cache)} if cache else {})
+    before = used_s(resource.RUSAGE_CHILDREN)
+    with spent() as took:
+        ended = subprocess.run([sys.executable, "-m", *command], env=setting, capture_output=True, check=False)
+    if ended.returncode not in (0, 1, 2) or b"Traceback" in ended.stderr:  # valid, invalid, unknown; 1 is Python's too
+        sys.exit(ended.stderr.decode())
+    return FinishedProgram(ended.stdout, used_s(resource.RUSAGE_CHILDREN) - before, took.wall_s)
 
 
 def in_turns(variants: Sequence[K], rounds: int, measured: Callable[[K, int], R]) -> dict[K, list[R]]:

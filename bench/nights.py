@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import resource
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -24,7 +21,7 @@ from assay.night.records import (
     read_night,
     sealed_line,
 )
-from bench.measure import Row, kept_in, report, spent
+from bench.measure import Row, finished, kept_in, report
 
 PLAN: Final = """
 [night]
@@ -47,26 +44,18 @@ def night_costs(runs: int = 20, times: int = 3) -> Iterator[Row]:
     """
     for number in range(times):
         with kept_in() as folder:
-            (folder / "plan.toml").write_text(PLAN.format(runs=runs))
-            night = _cpu_of("night", str(folder / "plan.toml"), "--store", str(folder / "night"))
+            plan, store = folder / "plan.toml", folder / "night"
+            plan.write_text(PLAN.format(runs=runs))
+            night = finished("assay.cli", "night", plan, "--store", store).cpu_s
             options = ("register", "--nemesis", "partition,kill", "--time-limit", "20", "--seeds", f"1..{runs}")
-            seeds = _cpu_of("run", *options, "--store", str(folder / "seeds"))
-            (directory,) = (folder / "night" / "nights").iterdir()
+            seeds = finished("assay.cli", "run", *options, "--store", folder / "seeds").cpu_s
+            (directory,) = (store / "nights").iterdir()
             made = read_night(directory).runs
         own = sum(run.cpu_s for run in made if run.twin is None)
         twins = sum(run.cpu_s for run in made if run.twin is not None)
         beside = {"beside": round((night - own - twins) / night, 3), "against_seeds": round((night - twins) / seeds, 3)}
         told = {"night_CPU_s": round(night, 1), "runs_CPU_s": round(own, 1), "twins_CPU_s": round(twins, 1)}
         yield {"what": f"{runs} runs, turn {number + 1}", **told, "seeds_CPU_s": round(seeds, 1), **beside}
-
-
-def _cpu_of(*command: str) -> float:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    ended = subprocess.run([sys.executable, "-m", "assay.cli", *command], capture_output=True, check=False)
-    if ended.returncode not in (0, 1, 2):
-        sys.exit(ended.stderr.decode())
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 POLICY: Final = """
@@ -98,9 +87,8 @@ def night_looks(runs: int = 10_000, nights: int = 20) -> Iterator[Row]:
             ("gate", gate),
             ("night report", ("night", "report")),
         ):
-            with spent() as took:
-                cpu_s = _cpu_of(*command, "--store", str(store))
-            yield {"what": f"assay {what}", "runs": runs, "CPU_s": round(cpu_s, 2), "s": round(took.wall_s, 2)}
+            ended = finished("assay.cli", *command, "--store", store)
+            yield {"what": f"assay {what}", "runs": runs, "CPU_s": round(ended.cpu_s, 2), "s": round(ended.wall_s, 2)}
         size = (store / "nights" / names[-1] / "index.html").stat().st_size
         yield {"what": "index.html", "runs": runs, "MB": round(size / 1e6, 2)}
 

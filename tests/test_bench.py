@@ -27,6 +27,8 @@ SMALLEST = [
     ("interpreter --ops 200 --concurrency 5", r'"ops": 200, .*"ops_per_s": [1-9]'),
     ("simulator --seconds 0.2", r'"clients": "10, 100 operations a second", "ops": [1-9]'),
     ("counts --seconds 0.02 --top 1", r'"bytecodes": [1-9].*"most": \["[1-9]'),
+    ("by_inputs --turns 1 --seconds 0.5", r'(?s)"run": "register.*"by_inputs_CPU_s": [\d.]+, .*"run": "catalog'),
+    ("shrink_histories register --operations 2000 --keys 20", r'"operations": 2003, "left": 3, "parts_judged": [1-9]'),
     (
         "timeline --operations 9000 --keys 9",
         r'(?s)operations, one file", .*operations, with tiles", "CPU_s": [\d.]+, "MB"',
@@ -65,6 +67,7 @@ ELSEWHERE = {
     "probes": "in containers",
     "run_figures": "in containers",
     "search": "ten thousand operations are its least",
+    "shrink_runs": "makes runs again and again, for a minute a flaw",
     "snapshot_stream": "starts nodes that it loads for seconds",
     "spark": "as `judge`, on Spark",
 }
