@@ -50,6 +50,12 @@ DIRECTED_SHARE = 0.4
 AGES_NS = (0, 300_000_000, 1_000_000_000, 5_000_000_000)
 """How old (ns) such an answer may be."""
 
+ANYBODY_SHARE = 0.3
+"""Of the questions that are put otherwise, those that masters are asked for in turn until one may answer."""
+
+PAGES = (1, 2, 7, 1_000)
+"""Rows in a page of a scan that is made otherwise."""
+
 KNOWN_SHARE = 0.8  # of the changes are of what the last answers make seem possible
 ALTERED_COLUMNS = 4  # an alteration adds, drops or renames one of so many columns
 RESHAPED_COLUMNS = 2  # of the table of rows; fewer, so that many cells of each are written and read
@@ -65,6 +71,8 @@ WISHES = 2 * RESHAPED_COLUMNS
 NAMELESS = ("list", "tablets", "columns")
 """Questions that name no table."""
 
+QUESTIONS = (*NAMELESS, "schema", "created", "altered", "locations")
+
 
 class Catalogs(msgspec.Struct, frozen=True):
     """Endless mix; `taken` are the names that tables seem to have, `columns` the altered columns that the table of rows
@@ -77,7 +85,7 @@ class Catalogs(msgspec.Struct, frozen=True):
     columns: frozenset[tuple[int, int]] = frozenset()
 
     def step(self, context: Context) -> Step:
-        op = fill(self._next(Chance(child(self.seed, self.count))), context)
+        op = fill(self._put(self._next(Chance(child(self.seed, self.count)))), context)
         return (PENDING, self) if op is None else (op, replace(self, count=self.count + 1))
 
     def update(self, context: Context, event: Op) -> Generator:
@@ -94,6 +102,19 @@ class Catalogs(msgspec.Struct, frozen=True):
         if f in NAMELESS:
             return Op("invoke", 0, f)
         return invoke(f, self._mop(f, chance))
+
+    def _put(self, op: Op) -> Op:
+        """The question or scan otherwise, if chance has it so, which is another one than the mix's."""
+        if op.f not in (*QUESTIONS, "scan") or op.value is not None or not self.options["varied"]:
+            return op
+        chance = Chance(child(~self.seed, self.count))
+        if chance.uniform() >= self.options["varied"]:
+            return op
+        if op.f == "scan":
+            return replace(op, value={"page": chance.choice(PAGES)})
+        if chance.uniform() < ANYBODY_SHARE:
+            return replace(op, value={}, bound=chance.choice(AGES_NS))
+        return replace(op, value={"master": chance.below(MOST_MASTERS)}, bound=chance.choice(AGES_NS[1:]))
 
     def _of_rows(self, chance: Chance) -> Op:
         key = chance.below(int(self.options["keys"]))
@@ -224,6 +245,15 @@ WORKLOAD = Workload(
         Option("names", 5, 1, 1_000, "how many names of tables there are", (4, 5, 5, 12)),
         Option("rows", 0.5, 0.01, 0.9, "share of the operations that are of rows", (0.4, 0.5, 0.5)),
         Option("keys", 12, 1, 1_000_000, "how many rows there are", (3, 12, 12, 40)),
+        Option(
+            "varied",
+            0.0,
+            0.0,
+            1.0,
+            "share of the questions that any master is asked and may answer by an older catalog, and of the scans in "
+            "pages of another size",
+            (0.0, 0.3, 0.7),
+        ),
     ),
     generator=lambda options, entropy: Catalogs(dict(options), entropy.getrandbits(53)),
     final_generator=final_reads,

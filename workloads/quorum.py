@@ -15,7 +15,7 @@ from random import Random
 from msgspec.structs import replace
 
 from harness.errors import UserError
-from harness.generators.core import Chance, Context, Generator, chain, draw, invoke
+from harness.generators.core import Chance, Context, Generator, chain, child, draw, invoke
 from harness.generators.timing import sleep
 from harness.history.ops import Mop, Op, delete, page
 from harness.levels import LEVELS, ONLY_DATA_CENTRE, demand, replication_text
@@ -58,6 +58,7 @@ def load_options(keys: int, rows: int, slices: float, limits: float, deletes: fl
         Option("reads", 0.6, 0.01, 0.99, "share of the operations that read", (0.4, 0.6, 0.8)),
         Option("slices", slices, 0.0, 1.0, "share of the reads that ask for some of the rows only", (slices, 0.6)),
         Option("limits", limits, 0.0, 1.0, "share of the reads that ask for so many rows at most", (limits, 0.4)),
+        Option("pages", 0.0, 0.0, 1.0, "share of the reads that go on behind a page of before", (0.0, 0.3, 0.6)),
         Option(
             "deletes",
             deletes,
@@ -101,6 +102,12 @@ def any_operation(
     return at_level(
         replace(op, write_ts=timestamp(context.time_ns, chance, n)), chance.choice(writes_at), options, chance
     )
+
+
+def going_on(op: Op, options: Options, chance: Chance) -> Op:
+    """The operation; reads, as often as is asked, of the page behind that which their client read last of the
+    partition, if that was not all."""
+    return replace(op, value={"page": "next"}) if op.f == READ and chance.uniform() < options["pages"] else op
 
 
 def timestamp(time_ns: int, chance: Chance, n: int) -> int:
@@ -195,9 +202,12 @@ def load(levels: Levels) -> Callable[[Options, Random], Generator]:
         if options["table"] == "logged" and options["read-repair"] == "none":
             raise UserError("A logged table has no read repair to leave out (read-repair=none is for table=legacy).")
         reads_at, writes_at = levels(options)
+        seed = entropy.getrandbits(53)
         return draw(
-            entropy.getrandbits(53),
-            lambda context, chance, n: any_operation(options, reads_at, writes_at, context, chance, n),
+            seed,
+            lambda context, chance, n: going_on(
+                any_operation(options, reads_at, writes_at, context, chance, n), options, Chance(child(~seed, n))
+            ),
         )
 
     return generator

@@ -254,6 +254,8 @@ class ReadsAtTimes(msgspec.Struct, frozen=True):
 
 BASE = 2
 """The id of the column of values of typed rows, behind those of the key."""
+PAGES = (1, 2, 7, 1_000)
+"""Rows in a page of a scan that is made otherwise."""
 
 
 class ReadsWithinBounds(msgspec.Struct, frozen=True):
@@ -268,7 +270,8 @@ class ReadsWithinBounds(msgspec.Struct, frozen=True):
     def step(self, context: Context) -> Step:
         due = self.late.due(context.time_ns)
         chance = Chance(child(self.seed, self.count))
-        op = fill(self._next(chance, context.time_ns) if due is None else self.late.settle(due, BASE), context)
+        made = self._put(self._next(chance, context.time_ns)) if due is None else self.late.settle(due, BASE)
+        op = fill(made, context)
         if op is None:
             return PENDING, self
         return op, replace(self, count=self.count + 1, late=self.late.without(due).after(op))
@@ -296,6 +299,19 @@ class ReadsWithinBounds(msgspec.Struct, frozen=True):
             return replace(op, mode="minimum", min_ts=self.seen[-1 - chance.below(len(self.seen))])
         mode = "nearest" if chance.uniform() < self.options["nearest"] else "staleness"
         return replace(op, mode=mode, bound=chance.choice(STALENESS_NS))
+
+    def _put(self, op: Op) -> Op:
+        """The scan in pages of another size, and a read at just a time that was seen, if chance has it so, which is
+        another one than the mix's."""
+        if op.f not in ("read", "scan") or not self.options["varied"]:
+            return op
+        chance = Chance(child(~self.seed, self.count))
+        if op.f == "scan" and chance.uniform() < self.options["varied"]:
+            op = replace(op, value={"page": chance.choice(PAGES)})
+        if self.seen and op.bound != LONG_NS and chance.uniform() < self.options["varied"] / 2:
+            time = self.seen[-1 - chance.below(len(self.seen))]
+            op = replace(op, mode="exact", requested_ts=time, bound=None, min_ts=None)
+        return op
 
     def _scan(self) -> Op:
         return invoke("scan", *(replace(read(key), column=BASE) for key in range(int(self.options["keys"]))))
@@ -454,6 +470,14 @@ WORKLOADS = (
             Option("scans", 0.2, 0.01, 0.9, "share of the reads that scan the whole table", (0.2, 0.3)),
             Option("minimum", 0.35, 0.01, 0.9, "share of the reads that are no older than what was seen", (0.35, 0.5)),
             Option("nearest", 0.2, 0.01, 0.9, "share of the others that the nearest replica alone serves", (0.1, 0.3)),
+            Option(
+                "varied",
+                0.0,
+                0.0,
+                1.0,
+                "share of the scans in pages of another size; half as often reads are at just a time that was seen",
+                (0.0, 0.2, 0.5),
+            ),
         ),
         generator=lambda options, entropy: ReadsWithinBounds(dict(options), entropy.getrandbits(53)),
         final_generator=final_rows,

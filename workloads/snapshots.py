@@ -32,7 +32,7 @@ class SnapshotMix(msgspec.Struct, frozen=True):
     served: tuple[tuple[int, int, int, int | None], ...] = ()
 
     def step(self, context: Context) -> Step:
-        op = fill(self._next(Chance(child(self.seed, self.count))), context)
+        op = fill(self._gapped(self._next(Chance(child(self.seed, self.count)))), context)
         return (PENDING, self) if op is None else (op, replace(self, count=self.count + 1))
 
     def update(self, context: Context, event: Op) -> Generator:
@@ -61,6 +61,15 @@ class SnapshotMix(msgspec.Struct, frozen=True):
             time = max(1, time - chance.below(PAST_NS))
         op = self._span(partition) if self._spans(chance) else invoke("look", replace(read(partition), row=row))
         return replace(op, mode=mode, requested_ts=time)
+
+    def _gapped(self, op: Op) -> Op:
+        """A span without one of its inner registers, if chance has it so, which is another one than the mix's."""
+        if op.f != "span" or len(op.mops) < 3 or not self.options["gaps"]:
+            return op
+        chance = Chance(child(~self.seed, self.count))
+        left_out = 1 + chance.below(len(op.mops) - 2)
+        gapped = replace(op, mops=(*op.mops[:left_out], *op.mops[left_out + 1 :]))
+        return gapped if chance.uniform() < self.options["gaps"] else op
 
     def _spans(self, chance: Chance) -> bool:
         return chance.uniform() < self.options["spans"]
@@ -97,6 +106,7 @@ WORKLOAD = Workload(
         Option("reads", 0.25, 0.01, 0.9, "share of the operations that read what is there now", (0.1, 0.25)),
         Option("spans", 0.2, 0.01, 0.9, "share of these that read all registers of a partition at once", (0.2, 0.6)),
         Option("cas", 0.3, 0.01, 0.99, "share of the changes that compare and set", (0.1, 0.3, 0.6)),
+        Option("gaps", 0.0, 0.0, 1.0, "share of the spans that leave an inner register out", (0.0, 0.5)),
     ),
     generator=lambda options, entropy: SnapshotMix(dict(options), entropy.getrandbits(53)),
     final_generator=final_reads,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -118,10 +119,10 @@ class ClusterOpClient:
         return op.complete("ok", mops=(answered,), **told)
 
     async def _span(self, op: Op) -> Op:
-        """Reads of rows that follow each other, of one column of one partition, at one time."""
+        """Reads of rows, in order, of one column of one partition, at one time."""
         first = op.mops[0]
-        rows = RowRange(first.row, op.mops[-1].row + 1)
-        read = await self._client.read_rows(self._table, first.partition, (rows,), **wish_of(op))
+        rows = ranges_of([mop.row for mop in op.mops])
+        read = await self._client.read_rows(self._table, first.partition, rows, **wish_of(op))
         found = {cell.row: _integer(cell.value) for cell in read.reply.cells if cell.column == first.column}
         answered = tuple(msgspec.structs.replace(mop, value=found.get(mop.row)) for mop in op.mops)
         told = served_as(op, self._place, read.served, read.reply.timestamp, read.node)
@@ -171,6 +172,12 @@ class ClusterOpClient:
         if not done.reply.applied:
             raise DefiniteError("hold-ended", "what was laid has ended before it was committed")
         return done
+
+
+def ranges_of(rows: Sequence[int]) -> tuple[RowRange, ...]:
+    """Rising rows as ranges of such as follow each other."""
+    ends = [place for place, row in enumerate(rows, 1) if place == len(rows) or rows[place] != row + 1]
+    return tuple(RowRange(rows[begin], rows[end - 1] + 1) for begin, end in pairwise([0, *ends]))
 
 
 def _integer(value: Value) -> int | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -16,7 +16,20 @@ from cluster.client.client import ClusterClient
 from cluster.deploy.row_ops import name_number, step_of
 from cluster.master.records import TableState, TabletState
 from cluster.store.schema import Column
-from cluster.wire.messages import DoneReply, ListTables, ListTablesReply, TabletLocation
+from cluster.wire.messages import (
+    DoneReply,
+    GetTableLocations,
+    GetTableSchema,
+    GetTabletLocations,
+    IsAlterTableDone,
+    IsCreateTableDone,
+    ListTables,
+    ListTablesReply,
+    TableLocationsReply,
+    TableSchemaReply,
+    TabletLocation,
+    TabletLocationsReply,
+)
 from harness.errors import DefiniteError
 from harness.history.ops import Mop, Op
 
@@ -31,6 +44,17 @@ REMEMBERED: Final = 16
 """How many tablets' ids a client remembers."""
 
 NAME: Final = re.compile(r"c(\d+)")
+
+AnyQuestion = TypeVar(
+    "AnyQuestion",
+    IsCreateTableDone,
+    IsAlterTableDone,
+    ListTables,
+    GetTableSchema,
+    GetTableLocations,
+    GetTabletLocations,
+)
+ReplyType = TypeVar("ReplyType")
 
 
 def table_name(number: int) -> str:
@@ -48,12 +72,17 @@ class CatalogOps:
         self._client, self._catalog = client, client.catalog
         self._rows_table = rows_table
         self._tablets: dict[int, str] = {}
-        self._by_f: Mapping[str, Callable[[Mop], Awaitable[tuple[Mop, ...]]]] = {
+        self._changes: Mapping[str, Callable[[Mop], Awaitable[tuple[Mop, ...]]]] = {
             "create": self._create,
             "delete": self._delete,
             "alter": self._alter,
             "rename": self._rename,
             "reshape": self._reshape,
+        }
+        self._questions: Mapping[str, Callable[[Op], Awaitable[tuple[Mop, ...]]]] = {
+            "list": self._list,
+            "columns": self._columns,
+            "tablets": self._ask_tablets,
             "schema": self._schema,
             "created": self._created,
             "altered": self._altered,
@@ -62,20 +91,15 @@ class CatalogOps:
 
     async def invoke(self, op: Op) -> Op:
         """Carry one operation out; its completion has the micro-operations of the answer."""
-        if op.f == "list":
-            return op.complete("ok", mops=await self._list(op))
-        if op.f == "columns":
-            return op.complete("ok", mops=await self._columns())
-        if op.f == "tablets":
-            return op.complete("ok", mops=await self._ask_tablets())
-        mop = op.mops[0]
+        if op.f in self._changes:
+            return op.complete("ok", mops=await self._changes[op.f](op.mops[0]))
         try:
-            return op.complete("ok", mops=await self._by_f[op.f](mop))
+            return op.complete("ok", mops=await self._questions[op.f](op))
         except DefiniteError as error:
             # To a question it is an answer that there is no such table; other refusals are none.
             if op.f not in QUESTIONS or error.kind != "not-found":
                 raise
-            return op.complete("ok", mops=(replace(mop, value=None, row=0, column=1),))
+            return op.complete("ok", mops=(replace(op.mops[0], value=None, row=0, column=1),))
 
     # ---- changes ----
 
@@ -103,21 +127,26 @@ class CatalogOps:
 
     # ---- questions ----
 
-    async def _columns(self) -> tuple[Mop, ...]:
+    async def _put(self, op: Op, question: AnyQuestion, reply_type: type[ReplyType]) -> ReplyType:
+        """To the leader. With a value, as old as `op.bound` allows: to the master that the value names by number, or to
+        one after another until one may answer."""
+        if op.value is None:
+            return await self._client.ask_leader(question, reply_type)
+        aged = replace(question, max_staleness_ms=(op.bound or 0) // 1_000_000)
+        if "master" in op.value:
+            return await self._client.ask_master(op.value["master"], aged, reply_type)
+        return await self._client.ask_any_master(aged, reply_type)
+
+    async def _columns(self, op: Op) -> tuple[Mop, ...]:
         """Of the table whose rows are read and written: its schema's version, and by id what columns are called."""
-        reply = await self._catalog.table_schema(self._rows_table)
+        reply = await self._put(op, GetTableSchema(self._rows_table), TableSchemaReply)
         numbers = [(column.id, name_number(column.name)) for column in reply.columns]
         return tuple(
             Mop("column", 0, each, row=reply.version, column=number) for each, number in numbers if number is not None
         )
 
     async def _list(self, op: Op) -> tuple[Mop, ...]:
-        """By the leader; or by the master that `op.value` names by number, as old as `op.bound` allows."""
-        if op.value is None:
-            found = await self._catalog.list_tables()
-        else:
-            request = ListTables(max_staleness_ms=(op.bound or 0) // 1_000_000)
-            found = (await self._client.ask_master(op.value["master"], request, ListTablesReply)).tables
+        found = (await self._put(op, ListTables(), ListTablesReply)).tables
         tables = [(NAME.fullmatch(info.name), info) for info in found]
         return tuple(
             Mop(
@@ -131,26 +160,23 @@ class CatalogOps:
             if named
         )
 
-    async def _schema(self, mop: Mop) -> tuple[Mop, ...]:
-        reply = await self._catalog.table_schema(table_name(mop.partition))
+    async def _schema(self, op: Op) -> tuple[Mop, ...]:
+        reply = await self._put(op, GetTableSchema(_named(op)), TableSchemaReply)
         more = (_place(TABLE_STATES, reply.state), reply.replication_factor, reply.fully_applied_version)
-        return (replace(mop, value=short_id(reply.table_id), row=reply.version, values=more),)
+        return (replace(op.mops[0], value=short_id(reply.table_id), row=reply.version, values=more),)
 
-    async def _created(self, mop: Mop) -> tuple[Mop, ...]:
-        return await self._done(mop, self._catalog.is_create_done)
+    async def _created(self, op: Op) -> tuple[Mop, ...]:
+        return _done(op.mops[0], await self._put(op, IsCreateTableDone(_named(op)), DoneReply))
 
-    async def _altered(self, mop: Mop) -> tuple[Mop, ...]:
-        return await self._done(mop, self._catalog.is_alter_done)
+    async def _altered(self, op: Op) -> tuple[Mop, ...]:
+        return _done(op.mops[0], await self._put(op, IsAlterTableDone(_named(op)), DoneReply))
 
-    async def _done(self, mop: Mop, ask: Callable[[str], Awaitable[DoneReply]]) -> tuple[Mop, ...]:
-        reply = await ask(table_name(mop.partition))
-        return (replace(mop, value=short_id(reply.table_id), row=reply.version, values=(int(reply.done),)),)
-
-    async def _locations(self, mop: Mop) -> tuple[Mop, ...]:
-        reply = await self._catalog.table_locations(table_name(mop.partition))
+    async def _locations(self, op: Op) -> tuple[Mop, ...]:
+        reply = await self._put(op, GetTableLocations(_named(op)), TableLocationsReply)
         self._remember(reply.tablets)
         buckets = max((tablet.partition.buckets for tablet in reply.tablets), default=1)
-        return (replace(mop, value=short_id(reply.table_id), column=buckets), *map(_tablet, reply.tablets))
+        answered = replace(op.mops[0], value=short_id(reply.table_id), column=buckets)
+        return (answered, *map(_tablet, reply.tablets))
 
     def _remember(self, tablets: tuple[TabletLocation, ...]) -> None:
         """The last ones seen, whose records are asked for later."""
@@ -161,9 +187,9 @@ class CatalogOps:
         for key in list(self._tablets)[:-REMEMBERED]:
             del self._tablets[key]
 
-    async def _ask_tablets(self) -> tuple[Mop, ...]:
+    async def _ask_tablets(self, op: Op) -> tuple[Mop, ...]:
         """What became of the tablets that this client has seen."""
-        reply = await self._catalog.tablet_locations(tuple(self._tablets.values()))
+        reply = await self._put(op, GetTabletLocations(tuple(self._tablets.values())), TabletLocationsReply)
         known = [
             Mop("known", 0, short_id(tablet.tablet_id), column=_place(TABLET_STATES, tablet.state))
             for tablet in reply.tablets
@@ -176,6 +202,14 @@ QUESTIONS: Final = ("schema", "created", "altered", "locations")
 
 FS: Final = ("create", "delete", "alter", "rename", "reshape", "list", *QUESTIONS, "tablets", "columns")
 """What `CatalogOps` carries out."""
+
+
+def _named(op: Op) -> str:
+    return table_name(op.mops[0].partition)
+
+
+def _done(mop: Mop, reply: DoneReply) -> tuple[Mop, ...]:
+    return (replace(mop, value=short_id(reply.table_id), row=reply.version, values=(int(reply.done),)),)
 
 
 def _tablet(tablet: TabletLocation) -> Mop:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -125,6 +125,21 @@ def _integer(value: Value) -> int:
     raise HarnessError(f"a cell held {value!r}, which no operation wrote")
 
 
+class PageLeft(NamedTuple):
+    """A page that was not the last of its query: what asked for the first one, and how the next is asked for."""
+
+    query: Mop
+    token: bytes
+    first: int
+    """The row behind its end."""
+
+    @property
+    def next(self) -> Mop:
+        """What the next page covers."""
+        _, last, limit = (self.query.values or (None, None, None))[:3]
+        return msgspec.structs.replace(self.query, values=(self.first, last, limit))
+
+
 class RunTimestamps:
     """What a history's timestamps, which count from its run's start, are to the table: wall-clock times."""
 
@@ -157,6 +172,8 @@ class QuorumOpClient:
         self._clock, self._address, self._timestamps = ports.clock, address, timestamps
         self._client = QuorumClient(ports, masters, timeout_s, table_of(options))
         self._keys = row_keys(options)
+        self._left: dict[int, PageLeft] = {}
+        """By partition the last page read, if there is another one behind it."""
 
     async def invoke(self, op: Op) -> Op:
         """Carry the operation out; raises DefiniteError and IndefiniteError."""
@@ -174,10 +191,16 @@ class QuorumOpClient:
         """Nothing is held open between operations."""
 
     async def _read(self, op: Op, level: str) -> Op:
-        asked = slice_of(op.mops[0], self._keys)
-        read, node = await self._client.read(asked, level, op.data_centre or ONLY_DATA_CENTRE)
-        mops = mops_of(op.mops[0], read, self._keys)
-        return op.complete("ok", mops=mops, node=node_of(node), replicas=_names(read.replicas))
+        """One page: of what is asked, or with a value the one behind the last of the partition, if there is any."""
+        left = None if op.value is None else self._left.get(op.mops[0].partition)
+        query, asked, token = (op.mops[0], op.mops[0], None) if left is None else (left.query, left.next, left.token)
+        place = op.data_centre or ONLY_DATA_CENTRE
+        read, node = await self._client.read(slice_of(query, self._keys), level, place, token)
+        page, *cells = mops_of(asked, read, self._keys)
+        self._left.pop(page.partition, None)
+        if read.token is not None and page.values is not None and (end := page.values[3]) is not None:
+            self._left[page.partition] = PageLeft(query, read.token, end + 1)
+        return op.complete("ok", mops=(page, *cells), node=node_of(node), replicas=_names(read.replicas))
 
     async def _read_replica(self, op: Op, node: str) -> Op:
         """One replica's word is worth what ONE is worth."""

@@ -55,7 +55,7 @@ WRONG_ROW: Final = -1_001
 """Stands in the history for a row that a scan told twice, out of order or under a key that no row has."""
 
 PAGE: Final = 3
-"""Rows in a page of a scan, so few that a tablet's rows take several."""
+"""Rows in a page of a scan that names no other size, so few that a tablet's rows take several."""
 
 _ATTEMPTS = 3
 _LOOK_AGAIN_NS = 2_000_000_000
@@ -138,11 +138,13 @@ class RowOps:
         return await self._on_wished(mop, attempt)
 
     async def scan(self, op: Op) -> Op:
-        """The wished column of the rows that the operation's reads name, from a scan of the whole table."""
+        """The wished column of the rows that the operation's reads name, from a scan of the whole table; `op.value` may
+        say in which pages."""
+        page = PAGE if op.value is None else int(op.value["page"])
 
         async def attempt(table: TypedTable, name: str) -> Op:
             keys = tuple(column.name for column in key_columns(COLUMNS))
-            read = await table.scan(columns=(*keys, name), page=PAGE, **wish_of(op))
+            read = await table.scan(columns=(*keys, name), page=page, **wish_of(op))
             column = table.columns[name]
             found = self._found(read.value, column)
             asked = {mop.partition: mop for mop in op.mops}

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from assay.options import RunOptions
+from assay.runner import Keep, run_seed
 from checkers.catalog import calls
 from checkers.catalog.altered_rows import ROW_OPERATIONS
 from cluster.deploy.catalog_ops import FS, TABLE_STATES, TABLET_STATES
+from cluster.master import queries
+from cluster.master.manager import CatalogManager, LeaderTerm
+from cluster.wire.messages import DoneReply, IsAlterTableDone
 from harness.generators import limit
 from harness.generators.core import Context
 from harness.history.ops import Op
 from tests.support.known_runs import try_seed
 from workloads.api import resolve_options
-from workloads.catalog import AGES_NS, NAMELESS, RARE, ROW_SHARES, WISHES, WORKLOAD
+from workloads.catalog import AGES_NS, NAMELESS, PAGES, QUESTIONS, RARE, ROW_SHARES, WISHES, WORKLOAD
 
 
-def played(seed: int, count: int) -> list[Op]:
+def played(seed: int, count: int, varied: float = 0.0) -> list[Op]:
     """Invocations, each of which is answered at once as if everything succeeded."""
-    generator = limit(count, WORKLOAD.generator(resolve_options(WORKLOAD, {}), Random(seed)))
+    generator = limit(count, WORKLOAD.generator(resolve_options(WORKLOAD, {"varied": varied}), Random(seed)))
     context, ops = Context.initial(3), []
     while generator is not None:
         op, generator = generator.step(context)
@@ -50,6 +56,45 @@ def test_every_operation_comes_up_about_names_that_there_are() -> None:
     assert {op.bound for op in lists if op.value is not None} == {*AGES_NS}, "by single masters, also while faults last"
     assert 0.3 < sum(op.value is not None for op in lists) / len(lists) < 0.5
     assert ops == played(3, 4_000)
+
+
+def test_questions_of_any_kind_and_scans_are_varied_by_a_chance_of_their_own() -> None:
+    plain, varied = played(3, 4_000), played(3, 4_000, varied=0.5)
+    assert [replace(op, value=None, bound=None) for op in plain] == [
+        replace(op, value=None, bound=None) for op in varied
+    ]
+    moved = [now for was, now in zip(plain, varied, strict=True) if was != now]
+    asked = {f: [op for op in moved if op.f == f] for f in (*QUESTIONS, "scan")}
+    assert sum(map(len, asked.values())) == len(moved) and all(map(len, asked.values()))
+    assert {op.value["page"] for op in asked.pop("scan")} == {*PAGES}
+    for ops in asked.values():
+        assert {op.bound for op in ops if "master" in op.value} == {*AGES_NS[1:]}, "a follower is never of the present"
+        assert {op.bound for op in ops if op.value == {}} == {*AGES_NS}
+
+
+@pytest.mark.parametrize(
+    ("varied", "found"),
+    [(0.7, "masters-answer-the-catalog"), pytest.param(0.0, "", marks=pytest.mark.campaign, id="nobody-asks-it")],
+)
+def test_what_a_follower_says_wrongly_is_found_by_whom_it_is_asked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, varied: float, found: str
+) -> None:
+    """Planted: a master that does not lead takes every table for altered to its end."""
+    answered = queries._reply
+
+    def planted(manager: CatalogManager, leadership: LeaderTerm, query: queries.Query) -> queries.Answer:
+        reply = answered(manager, leadership, query)
+        if isinstance(query, IsAlterTableDone) and isinstance(reply, DoneReply) and not manager.leads():
+            return DoneReply(True, reply.table_id, reply.version)
+        return reply
+
+    monkeypatch.setattr(queries, "_reply", planted)
+    varying = {"varied": f"{varied}"}
+    options = RunOptions(
+        "catalog", nemesis=("heartbeat-loss",), time_limit=10.0, seed=1, workload_options=varying, store=tmp_path
+    )
+    result = run_seed(options, Keep.NOTHING)  # in this process, which has the plant
+    assert (result.overall, result.anomalies) == (("invalid", (found,)) if found else ("valid", ())), result.reasons
 
 
 def test_clients_and_checker_speak_of_the_same() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from harness.errors import UserError
 from harness.generators import limit
@@ -53,6 +54,13 @@ def test_reads_are_of_slices_with_limits_or_of_all_as_they_were_asked_for() -> N
     assert {op.mops[0].values for op in wide if op.f == "read"} == {(None, None, None, None)}
     with pytest.raises(UserError, match="'read-repair' is one of blocking, none, not 'later'"):
         resolve_options(atomicity, {"read-repair": "later"})
+
+
+def test_reads_go_on_behind_earlier_pages_by_a_chance_of_their_own() -> None:
+    for workload in WORKLOADS:
+        plain, paged = played(workload, 1, 500), played(workload, 1, 500, pages=0.5)
+        assert plain == [replace(op, value=None) for op in paged] and not any(op.value for op in plain)
+        assert {op.f for op in paged if op.value} == {"read"}
 
 
 @pytest.mark.parametrize(

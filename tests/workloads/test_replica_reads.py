@@ -25,15 +25,15 @@ from harness.history.table import write_parquet
 from harness.run.spec import Silent
 from harness.verdict.adequacy import FloorOf, Floors, WorkDone, shortfalls
 from workloads.api import Workload, resolve_options
-from workloads.replica_reads import BASE, HELD_NS, PAIRS, WORKLOADS, LateChanges, MixedModes, Past, S
+from workloads.replica_reads import BASE, HELD_NS, PAGES, PAIRS, WORKLOADS, LateChanges, MixedModes, Past, S
 
 FOLLOWER_READS, BOUNDED_STALENESS, MIXED_MODES, STRONG_ANYWHERE = WORKLOADS
 
 
 @patch("workloads.replica_reads.HOLD_EVERY_NS", 7 * S)
-def played(workload: Workload, seed: int, count: int) -> list[Op]:
+def played(workload: Workload, seed: int, count: int, **given: object) -> list[Op]:
     """Invocations, one each second, answered at once where what is closed by then is 7 s more than the run's time."""
-    generator: Generator | None = limit(count, workload.generator(resolve_options(workload, {}), Random(seed)))
+    generator: Generator | None = limit(count, workload.generator(resolve_options(workload, given), Random(seed)))
     context, ops = Context.initial(3), list[Op]()
     while generator is not None:
         context = replace(context, time_ns=len(ops) * S)
@@ -75,6 +75,16 @@ def test_bounded_reads_have_one_bound_and_minima_were_seen() -> None:
         *((f, None) for f in ("write", "hold", "settle")),
         *((f, mode) for f in ("read", "scan") for mode in ("minimum", "nearest", "staleness")),
     }
+
+
+def test_bounded_reads_are_varied_by_a_chance_of_their_own() -> None:
+    plain, varied = played(BOUNDED_STALENESS, 1, 600), played(BOUNDED_STALENESS, 1, 600, varied=0.5)
+    assert [(op.f, op.mops) for op in plain] == [(op.f, op.mops) for op in varied]
+    moved = [now for was, now in zip(plain, varied, strict=True) if was != now]
+    paged, exact = [op for op in moved if op.f == "scan" and op.value], [op for op in moved if op.mode == "exact"]
+    assert {op.value["page"] for op in paged} == {*PAGES} and {op.f for op in exact} == {"read", "scan"}
+    assert len({*map(id, (*paged, *exact))}) == len(moved)
+    assert all(op.requested_ts is not None and op.bound is None and op.min_ts is None for op in exact)
 
 
 def test_invocations_name_the_cells_that_they_may_change() -> None:

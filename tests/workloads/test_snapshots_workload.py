@@ -7,6 +7,8 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cluster.deploy.adapter import ranges_of
+from cluster.wire.messages import RowRange
 from harness.generators import limit
 from harness.generators.core import Context
 from harness.history.ops import Op
@@ -15,9 +17,9 @@ from workloads.api import resolve_options
 from workloads.snapshots import WORKLOAD
 
 
-def played(seed: int, count: int, looks: float = 0.4) -> list[Op]:
+def played(seed: int, count: int, looks: float = 0.4, **given: float) -> list[Op]:
     """Invocations, each of which is answered at once, at the time of its number."""
-    generator = limit(count, WORKLOAD.generator(resolve_options(WORKLOAD, {"looks": looks}), Random(seed)))
+    generator = limit(count, WORKLOAD.generator(resolve_options(WORKLOAD, {"looks": looks, **given}), Random(seed)))
     context, ops = Context.initial(3), []
     while generator is not None:
         op, generator = generator.step(context)
@@ -46,6 +48,14 @@ def test_looks_are_at_times_that_were_served_or_before_and_values_are_unique(see
     written = [op.mops[0].value for op in ops if op.f in ("write", "cas")]
     assert len(set(written)) == len(written)
     assert ops == played(seed, 200)
+
+
+def test_spans_leave_inner_registers_out_by_a_chance_of_their_own() -> None:
+    plain, gapped = played(5, 500, rows=4), played(5, 500, rows=4, gaps=0.5)
+    assert [(op.f, op.requested_ts) for op in plain] == [(op.f, op.requested_ts) for op in gapped]
+    rows = {tuple(mop.row for mop in op.mops) for op in gapped if op.f == "span"}
+    assert rows == {(0, 1, 2, 3), (0, 2, 3), (0, 1, 3)}
+    assert ranges_of((0, 1, 3)) == (RowRange(0, 2), RowRange(3, 4)) and ranges_of((2,)) == (RowRange(2, 3),)
 
 
 def test_every_operation_comes_up_and_times_are_looked_at_again() -> None:

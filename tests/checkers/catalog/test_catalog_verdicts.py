@@ -228,6 +228,13 @@ def test_an_old_list_is_right_within_its_bound_and_wrong_beyond() -> None:
     assert judge(ops(CREATED, deleted, ("ok", "list", still, young[3]))).valid is False
 
 
+@pytest.mark.parametrize("f", ["schema", "created", "altered", "locations"])
+def test_an_old_word_on_one_table_is_right_within_its_bound_and_wrong_beyond(f: str) -> None:
+    absent = ("ok", f, (Mop(f, 1, None, column=1),))
+    for bound, valid in ((5_000_000_000, True), (500_000_000, False)):
+        assert judge(ops(CREATED, (*absent, {"bound": bound}))).valid is valid
+
+
 def test_an_old_answer_is_of_after_every_event_that_was_over_by_then_whatever_their_order() -> None:
     """Times may contradict the order of events: then the later event counts."""
     deleted = ("ok", "delete", (Mop("delete", 1, 500),), {})

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from cluster.invariants.findings import BreachLog
-from cluster.invariants.questions import ANSWERED_AS_APPLIED, CatalogAnswers
+from cluster.invariants.questions import ANSWERED_AS_APPLIED, CatalogAnswers, Question
 from cluster.master.catalog import Catalog, encode_batch
 from cluster.master.records import TabletState, altered_table, changed_tablet, removed_table
 from cluster.wire.messages import (
@@ -128,14 +128,22 @@ def test_any_entry_between_the_call_and_the_answer_will_do() -> None:
     assert not watched.right(question, TableLocationsReply("table", (UNPLACED,)), watched.answers.asked(question))
 
 
+AGED = [
+    (question, reply) for question, reply, at in CASES if isinstance(question, Question) and max(at, default=0) == 5
+]
+
+
+@pytest.mark.parametrize(("question", "reply"), AGED)
 @pytest.mark.parametrize(("allowed_ms", "fine"), [(0, False), (1_000, False), (2_100, True), (60_000, True)])
-def test_a_question_that_allows_an_age_may_be_answered_by_the_catalog_of_then(allowed_ms: int, fine: bool) -> None:
-    watched, question = Watched(), ListTables(max_staleness_ms=allowed_ms)
+def test_a_question_that_allows_an_age_may_be_answered_by_the_catalog_of_then(
+    question: Question, reply: object, allowed_ms: int, fine: bool
+) -> None:
+    watched, aged = Watched(), replace(question, max_staleness_ms=allowed_ms)
     watched.go_on(5)
     watched.now_ns = 10_000_000_000
     watched.go_on(9)
     watched.now_ns = 12_000_000_000
-    assert watched.right(question, ListTablesReply((INFO,)), watched.answers.asked(question)) == fine
+    assert watched.right(aged, reply, watched.answers.asked(aged)) == fine
 
 
 def test_of_what_is_soft_nothing_is_said() -> None:
