@@ -44,7 +44,7 @@ from harness.verdict.adequacy import parse_floors, without_availability
 from harness.verdict.facts import write_verdict
 from nemesis.asked import ALL, Asked, expand, parse_all
 from nemesis.nemesis import FaultNemesis
-from nemesis.packages import NemesisOptions, NemesisPackage, cost_s, fitting, package, wanted
+from nemesis.packages import NemesisOptions, NemesisPackage, cost_s, fitting, joined, package, parted, wanted
 from nemesis.planned import planned
 from workloads.api import check_operations, draw_options, resolve_options
 from workloads.registry import workload
@@ -80,16 +80,17 @@ def draw_faults(options: RunOptions, offered: frozenset[str], tuning: Tuning | N
     than the run is drawn again.
     """
     asked = parse_all(options.nemesis)
-    kinds = tuple(expand(asked, offered, tuning))
+    named = [each.name for each in asked]
+    kinds, joining = parted(expand(asked, offered, tuning), named)
     if not kinds:
         return options.nemesis if asked else ()
-    least = 1 if any(each.name == ALL for each in asked) else min(2, len(kinds))
+    least = 1 if ALL in named else min(2, len(kinds))
     drawn = kinds
     for again in ("", *(f"/{number}" for number in range(1, REDRAWS))):
         drawn = _draw_kinds(kinds, least, options.time_limit, Random(f"swarm/{options.seed}/faults{again}"))
         if all(each in kinds or (each.every_s or 0.0) <= options.time_limit for each in drawn):
             break
-    return tuple(each.text() for each in drawn)
+    return tuple(each.text() for each in joined(drawn, joining, named, f"swarm/{options.seed}/faults"))
 
 
 def _draw_kinds(kinds: Sequence[Asked], least: int, time_limit_s: float, entropy: Random) -> tuple[Asked, ...]:

@@ -34,7 +34,7 @@ def docker_faults(facts: MachineFacts) -> tuple[DoctorFinding, ...]:
     if node is None:
         return ()
     set_up = {"zones", LEADERLESS, LOGGED, TABLES_MADE, Capability.REPLACEABLE_MASTERS, Capability.REPLACEABLE_VOTERS}
-    set_up |= {Capability.READS_ANYWHERE, Capability.POLICIES}
+    set_up |= {Capability.READS_ANYWHERE, Capability.POLICIES, Capability.DECOMMISSION}
     offered = CAPABILITIES | capabilities_of(node, volumes=True) | set_up
     works = [name for name, info in NEMESES.items() if info.needs <= offered]
     lacks = {name: sorted(info.needs - offered) for name, info in NEMESES.items() if name not in works}

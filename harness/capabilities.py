@@ -42,6 +42,7 @@ class Capability(StrEnum):
     DISK = "disk", "disks can be slow, hang, be damaged and wiped (`Disks`)"
     FOREIGN_CLUSTER = "foreign-cluster", "another cluster's programs can take its nodes' places (`Supplantable`)"
     MASTER_MEMBERSHIP = "master-membership", "masters join and leave (`MasterMembership`)"
+    DECOMMISSION = "decommission", "a server can be emptied: there is another one for its replicas (`Emptiable`)"
     HELD_MESSAGE = "held-message", "a message between its nodes can be held back (`HoldsMessages`)"
     WRITTEN_GROUPS = "written-groups", "it says which groups clients write to (`PartlyWritten`)"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -306,6 +306,24 @@ class Alterable(Protocol):
 
     async def policies_in_force(self) -> Mapping[str, Sequence[str]]:
         """By node that answers how it says that the tablets are closed which it leads."""
+
+
+class Emptying(NamedTuple):
+    """Whether a server is to be emptied, and how many replicas committed configurations have on it."""
+
+    leaving: bool
+    replicas: int
+
+
+@runtime_checkable
+class Emptiable(Protocol):
+    """The power of a database with the capability `decommission`: servers are emptied, or stay after all."""
+
+    async def decommission(self, server: str, leaving: bool, timeout_s: float) -> str | None:
+        """Ask for that, by the server's id; may be repeated. None once it is noted, else why it is not known to be."""
+
+    async def left_on(self, server: str) -> Emptying | None:
+        """How far it is; None where nobody tells."""
 
 
 @runtime_checkable

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from random import Random
 
@@ -17,7 +18,7 @@ from nemesis.asked import ALL, Asked, expand, parse_all, scripted
 from nemesis.kinds.api import Action
 from nemesis.kinds.damage import REPLACEABLE_MASTERS, REPLACEABLE_VOTERS
 from nemesis.nemesis import FaultNemesis, Patience
-from nemesis.registry import KINDS, NEMESES
+from nemesis.registry import JOINING, KINDS, NEMESES
 from nemesis.schedule import SEED_BITS, AskedKind, CyclePace, Schedule, Steps, Timed, end_op
 from nemesis.scripts.catalogs import TABLES_MADE
 from nemesis.scripts.quorum import LEADERLESS, LOGGED
@@ -85,6 +86,10 @@ EXTEND_S = 10.0
 """How long a script that `all` drew may go on until its core is reached."""
 
 
+JOINING_SHARE = 0.2
+"""Of the runs with `all` that have no time for every kind, those that a kind of `JOINING` joins."""
+
+
 def package(
     parts: Sequence[str], database: Database, environment: Environment, options: NemesisOptions, entropy: Random
 ) -> NemesisPackage:
@@ -101,7 +106,10 @@ def package(
     chosen = expand(asked, offered, tuning_of(database))
     if everything:
         named = [each.name for each in asked]
-        chosen = fitting(chosen, named, options.time_limit_s, entropy)
+        others, joining = parted(chosen, named)
+        drawn = fitting(others, named, options.time_limit_s, entropy)
+        stream = copy(entropy).getrandbits(SEED_BITS)
+        chosen = (*drawn, *joining) if drawn == others else joined(drawn, joining, named, stream)
     if asked and not chosen:
         raise UserError("None of the faults that there are can be made here; say --nemesis none for a run without.")
     for each in chosen:
@@ -142,6 +150,26 @@ def fitting(
         if left_s >= 0 or not drawn or each.name in named:
             drawn.append(each)
     return tuple(each for each in kinds if each in drawn)
+
+
+def parted(kinds: Sequence[Asked], named: Collection[str]) -> tuple[tuple[Asked, ...], tuple[Asked, ...]]:
+    """The kinds that are drawn together, and those of `JOINING` that nobody has named."""
+    joining = tuple(each for each in kinds if each.name in JOINING and each.name not in named)
+    return tuple(each for each in kinds if each not in joining), joining
+
+
+def joined(
+    drawn: Sequence[Asked], joining: Sequence[Asked], named: Collection[str], stream: object
+) -> tuple[Asked, ...]:
+    """What was drawn, where by streams of their own some kinds take the place of one that nobody has named and that
+    takes as long."""
+    found = list(drawn)
+    for each in joining:
+        own, kept = Random(f"{stream}/{each.name}"), (*named, *JOINING)
+        places = [i for i, kind in enumerate(found) if kind.name not in kept and cost_s(kind) >= cost_s(each)]
+        if places and own.random() < JOINING_SHARE:
+            found[own.choice(places)] = each
+    return tuple(found)
 
 
 def cost_s(asked: Asked) -> float:

@@ -13,6 +13,7 @@ from nemesis.kinds import (
     client_clocks,
     clocks,
     damage,
+    decommission,
     disks,
     failpoint,
     held,
@@ -237,11 +238,16 @@ FAMILIES: tuple[Family, ...] = (
     placement.FAMILY,
     policies.FAMILY,
     client_clocks.FAMILY,
+    decommission.FAMILY,
 )
 """A family a line; the order is that in which faults are listed."""
 
 AIMED: tuple[str, ...] = tuple(kind.name for kind in roles.KINDS)
 """Kinds that do at one role what others do anywhere; `all` leaves them out."""
+
+JOINING: tuple[str, ...] = tuple(kind.name for kind in decommission.FAMILY.kinds)
+"""Kinds that take another's place in some of the runs with `all`, each by a stream of its own: what a seed draws of the
+others does not depend on there being these."""
 
 KINDS: dict[str, FaultKind] = {
     kind.name: kind for kinds in (*(family.kinds for family in FAMILIES), regions.KINDS, roles.KINDS) for kind in kinds

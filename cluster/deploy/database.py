@@ -67,7 +67,18 @@ from harness.errors import DefiniteError, HarnessError, IndefiniteError
 from harness.ports.api import Clock, Ports, node_of
 from harness.ports.failpoints import ANY, Action, Failpoint
 from harness.ports.machines import ProcessState
-from harness.protocols import Client, Damage, DamageKind, DiskState, Examination, Node, NodeStatus, Tuning, start_all
+from harness.protocols import (
+    Client,
+    Damage,
+    DamageKind,
+    DiskState,
+    Emptying,
+    Examination,
+    Node,
+    NodeStatus,
+    Tuning,
+    start_all,
+)
 
 # ---- damage ----
 # What of a dead node's files can be damaged: synced data whose loss the node notices, and redundancy repairs (G7). A
@@ -247,7 +258,8 @@ class ReferenceDatabase(ABC):
         makes tables while it runs, and `lasting-tablets`, if it does not; `reads-anywhere`, if it reads from any
         replica; `policies`, if its table is closed ahead of time; `spare-master`, if a master can leave and a group of
         three is left, `replaceable-masters`, if two are left without one; `replaceable-voters`, if a new member catches
-        up with clients that write, also where its round trip is the longest; `logged-tables`, if the workload's table
+        up with clients that write, also where its round trip is the longest, and `decommission`, if there is a server
+        for one as well; `logged-tables`, if the workload's table
         is of that design."""
         zones = {node.zone for node in self._nodes}
         masters = [node for node in self._nodes if node.role == MASTER_ROLE]
@@ -255,6 +267,7 @@ class ReferenceDatabase(ABC):
         found = (CAPABILITIES - RAFT_ONLY) | {"leaderless"} if quorum else CAPABILITIES
         if quorum and len(masters) == 1:
             found -= {"leadership"}  # No group has a second voter to hand over to.
+        replaceable = under_way(self._knobs) >= REPLACEABLE
         extra = {
             "zones": len(zones) > 1,
             "tables-made": self.workload in TABLE_MAKERS,
@@ -263,19 +276,28 @@ class ReferenceDatabase(ABC):
             "lasting-tablets": self.workload not in TABLE_MAKERS,
             "spare-master": len(masters) > LEAST_MASTERS,
             "replaceable-masters": len(masters) >= LEAST_MASTERS,
-            "replaceable-voters": under_way(self._knobs) >= REPLACEABLE,
+            "replaceable-voters": replaceable,
+            "decommission": replaceable and not quorum and self._spare_servers > 0,
             "logged-tables": quorum and self.workload_options.get("table") == "logged",
         }
         return found | {name for name, offered in extra.items() if offered}
 
     @property
+    def _spare_servers(self) -> int:
+        """How many tablet servers there are beyond those that a tablet stands on."""
+        return 0 if self.workload in TIMED_WORKLOADS else self._beyond_voters
+
+    @property
+    def _beyond_voters(self) -> int:
+        return sum(node.role != MASTER_ROLE for node in self._nodes) - REPLICATION_FACTOR
+
+    @property
     def tuning(self) -> Tuning:
         """How its knobs and its workload are set (`harness.protocols.Tuned`)."""
-        knobs, servers = self._knobs, sum(node.role != MASTER_ROLE for node in self._nodes)
-        everywhere = self.workload in TIMED_WORKLOADS
+        knobs = self._knobs
         return Tuning(
-            spare_servers=0 if everywhere else servers - REPLICATION_FACTOR,
-            learners=servers - REPLICATION_FACTOR if everywhere else 0,
+            spare_servers=self._spare_servers,
+            learners=self._beyond_voters if self.workload in TIMED_WORKLOADS else 0,
             under_way=under_way(knobs),
             message=knobs.max_batch_entries,
             taken_in=min(knobs.max_requests, knobs.max_queued_proposals),
@@ -400,6 +422,22 @@ class ReferenceDatabase(ABC):
         except (DefiniteError, IndefiniteError) as error:
             return str(error)
         return None
+
+    async def decommission(self, server: str, leaving: bool, timeout_s: float) -> str | None:
+        """`harness.protocols.Emptiable`: an operator's call to the leader master (M11)."""
+        try:
+            await operating.decommission(self.admin_client(timeout_s), server, leaving)
+        except (DefiniteError, IndefiniteError) as error:
+            return str(error)
+        return None
+
+    async def left_on(self, server: str) -> Emptying | None:
+        """By the leader master's catalog."""
+        try:
+            told = await operating.decommission_state(self.admin_client(READINESS_CALL_TIMEOUT_S), server)
+        except (DefiniteError, IndefiniteError):
+            return None
+        return Emptying(told.leaving, told.replicas)
 
     async def transfer_leadership(self, leader: str, group: str, target: str, timeout_s: float) -> str | None:
         """`harness.powers.Transferable`: an operator's call to the leader of a tablet or of the catalog (§3.10)."""

@@ -10,8 +10,8 @@ from assay.compose import draw_cluster, draw_faults, swarmed
 from assay.options import RunOptions, validate
 from harness.protocols import Tuning
 from nemesis.asked import expand, parse, parse_all
-from nemesis.packages import cost_s
-from nemesis.registry import AIMED, KINDS, NEMESES
+from nemesis.packages import JOINING_SHARE, cost_s
+from nemesis.registry import AIMED, JOINING, KINDS, NEMESES
 from nemesis.scripts.quorum import LEADERLESS
 from workloads.api import draw_options, resolve_options
 from workloads.registry import WORKLOADS
@@ -25,7 +25,10 @@ ANYWAY = Tuning(
 )
 """Lets every script reach its core."""
 
-KINDS_HERE = expand(parse_all(OPTIONS.nemesis), EVERYTHING, ANYWAY)
+TOGETHER = EVERYTHING.difference(*(NEMESES[name].needs for name in JOINING)) | {"status", "terms"}
+"""What the kinds need that are drawn together."""
+
+KINDS_HERE = expand(parse_all(OPTIONS.nemesis), TOGETHER, ANYWAY)
 
 
 def test_seeds_differ_and_each_draws_the_same_again() -> None:
@@ -67,15 +70,26 @@ def test_what_takes_longer_than_the_run_is_drawn_again_and_all_else_as_ever() ->
     drawn: dict[float, list[tuple[str, ...]]] = {}
     for limit in (8.0, 10.0, 40.0):
         runs = [replace(OPTIONS, seed=seed, time_limit=limit) for seed in range(1, 101)]
-        drawn[limit] = [draw_faults(options, EVERYTHING, ANYWAY) for options in runs]
+        drawn[limit] = [draw_faults(options, TOGETHER, ANYWAY) for options in runs]
         assert all((each.every_s or 0.0) <= limit for faults in drawn[limit] for each in parse_all(faults))
-        assert drawn[limit] == [draw_faults(options, EVERYTHING, ANYWAY) for options in runs]
+        assert drawn[limit] == [draw_faults(options, TOGETHER, ANYWAY) for options in runs]
     first = [compose._draw_kinds(KINDS_HERE, 1, 8.0, Random(f"swarm/{seed}/faults")) for seed in range(1, 101)]
     texts = [tuple(each.text() for each in faults) for faults in first]
     moved = [was for was, now in zip(texts, drawn[8.0], strict=True) if was != now]
     assert 5 < len(moved) < 30 and all(any((each.every_s or 0.0) > 8 for each in parse_all(was)) for was in moved)
     told = replace(OPTIONS, seed=1, time_limit=8.0, nemesis=("kill(every=9s)",))
     assert draw_faults(told, EVERYTHING, ANYWAY) == ("kill(every=9s)",), "to be refused"
+
+
+def test_what_joins_takes_one_place_in_some_runs_and_moves_nothing_else() -> None:
+    joined = 0
+    for seed in range(200):
+        options = replace(OPTIONS, seed=seed)
+        without, drawn = draw_faults(options, TOGETHER, ANYWAY), draw_faults(options, EVERYTHING, ANYWAY)
+        moved = [now for was, now in zip(without, drawn, strict=True) if was != now]
+        assert moved in ([], [*JOINING]) and len(JOINING) == 1
+        joined += len(moved)
+    assert 0.5 * JOINING_SHARE < joined / 200 < 1.5 * JOINING_SHARE
 
 
 def test_what_was_asked_for_is_all_that_is_drawn_with_its_settings() -> None:

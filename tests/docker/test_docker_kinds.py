@@ -31,7 +31,7 @@ ROLLING_S = 6.0
 ELSEWHERE = (
     *("clock-jump", "clock-strobe", "clock-drift", "packets", "bit-flip", "truncate", "wipe", "protocol-step"),
     *("region-loss", "region-partition", "learner-lag", "side-transport", "placement-change", "client-clock"),
-    "policy-change",
+    *("policy-change", "decommission"),
 )
 """Kinds that other tests try: those of workloads that read from any replica, in the simulator; so `protocol-step`, for
 a cluster in which nobody makes tables or changes members comes to the steps of a protocol now and then only."""

@@ -13,7 +13,7 @@ from typing import Any
 from harness.errors import HarnessError
 from harness.ports.failpoints import SYNC, Action, Failpoint
 from harness.ports.machines import CLIENTS, Impairment, ProbeFlow, ProcessState, Skew
-from harness.protocols import Client, Damage, DamageKind, DiskState, GroupStatus, Node, NodeStatus
+from harness.protocols import Client, Damage, DamageKind, DiskState, Emptying, GroupStatus, Node, NodeStatus
 from harness.verdict.leaderships import Leaderships
 from nemesis.kinds.packets import DRAWS
 
@@ -175,7 +175,7 @@ class FakeDatabase:
             *("kill", "stop", "pause", "status", "failpoint", "flood", "membership", "disk", "zones"),
             *("foreign-cluster", "master-membership", "leadership", "lasting-tablets"),
             *("replaceable-masters", "replaceable-voters", "terms", "masters", "leaderships", "written-groups"),
-            *("wall-clock", "held-message", "reads-anywhere", "policies"),
+            *("wall-clock", "held-message", "reads-anywhere", "policies", "decommission"),
         }
     )
     wall_ns: Callable[[str], int] = lambda _: 0
@@ -195,6 +195,7 @@ class FakeDatabase:
     now_ns: Callable[[], int] = lambda: 0
     turn: int | None = None
     policy: str = "ahead"
+    leaving: set[str] = field(default_factory=set)
     servers: dict[str, str] = field(default_factory=dict)
     masters: tuple[str, ...] = ()
     strangers: set[str] = field(default_factory=set)
@@ -275,6 +276,13 @@ class FakeDatabase:
 
     async def policies_in_force(self) -> dict[str, list[str]]:
         return {"t1": [self.policy]}
+
+    async def decommission(self, server: str, leaving: bool, timeout_s: float) -> str | None:
+        (self.leaving.add if leaving else self.leaving.discard)(server)
+        return None
+
+    async def left_on(self, server: str) -> Emptying | None:
+        return Emptying(server in self.leaving, 1)
 
     @property
     def side_point(self) -> str:

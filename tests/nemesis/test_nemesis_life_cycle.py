@@ -66,6 +66,7 @@ COME_AND_GO = (
     "placement-change",
     "policy-change",
     "client-clock",
+    "decommission",
 )
 """Between two blows nothing is broken; nor is anything once a master was replaced, or another node leads, or where one
 waits at a step, messages are lost that nobody waits for, or replicas are to move."""
