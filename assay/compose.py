@@ -54,6 +54,8 @@ NODES = (3, 4, 5, 5, 6, 7)
 RATES_HZ = (30.0, 60.0, 100.0, 100.0, 200.0)
 CONCURRENCY = (5, 5, 10, 10, 20)
 """Of fewer clients too few write: two fifths of a register's only read, and each is stuck in one request at a time."""
+SLOW_WAITS, WAITS = "slow-waits", (1, 0, 3, 0)
+"""The key of worlds that swarms alone draw, and its values."""
 MOST_KINDS = 6
 PACED_SHARE = 0.4
 """How often a kind has a pace of its own."""
@@ -311,10 +313,13 @@ def data_centres(options: RunOptions) -> int:
 
 
 def swarmed(options: RunOptions) -> RunOptions:
-    """The options with a load of the workload that the seed draws, and a cluster, with room for the workload's
-    replicas; raises UserError."""
+    """The options with a load of the workload that the seed draws, slow waits in its world, and a cluster, with room
+    for the workload's replicas; raises UserError."""
     drawn = draw_options(workload(options.workload), options.workload_options, options.seed)
     options = replace(options, workload_options=drawn)
+    count = Random(f"swarm/{options.seed}/world/{SLOW_WAITS}").choice(WAITS)
+    if options.on == "sim" and count and SLOW_WAITS not in parse_world(options.world):
+        options = replace(options, world=",".join(filter(None, (options.world, f"{SLOW_WAITS}={count}"))))
     return draw_cluster(options, replication(options) * data_centres(options))
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from cluster.client.client import MAX_ATTEMPT_TIMEOUT_S
 from cluster.deploy.drawn_knobs import KNOB_KEYS, knobs_of
-from cluster.failpoints import waiting_points
+from cluster.failpoints import slow_waits, waiting_points
 from cluster.knobs import Knobs
 from harness.errors import UserError
 from harness.ports.sim.node import MachineOptions
@@ -78,9 +78,9 @@ class WorldSpec:
         roles = dict.fromkeys(node.role for node in nodes)
         bounds = ClockBounds(self.knobs.max_clock_drift, self.knobs.max_clock_offset_ms * MILLISECOND_NS)
         groups = [[node.name for node in nodes if node.role == role] for role in roles]
-        places = [waiting_points(role) for role in roles]
+        places, waits = [waiting_points(role) for role in roles], [slow_waits(role) for role in roles]
         clients = self.physical.client_machines(seed, bounds)
-        return self.physical.machines(seed, groups, bounds, places) | clients
+        return self.physical.machines(seed, groups, bounds, places, waits) | clients
 
     def line(self) -> str:
         return ",".join(f"{name}={value}" for name, value in self.values.items())

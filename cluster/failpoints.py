@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from harness.ports.failpoints import SYNC, Failpoint
+from harness.ports.failpoints import READING, SYNC, Failpoint
 
 ASIDE = "tserver.before_closing"
 """Armed by a nemesis of its own alone: what fails there is a message that is lost, what waits there overtakes none."""
@@ -110,6 +110,21 @@ DISK_POINTS: Mapping[str, str] = MappingProxyType({SYNC: "something is about to 
 """Passed by the disk of every node, by whatever it makes durable: slow and hung disks are made of it."""
 
 
+WAITS: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "": {
+            READING: "something is about to be read from the disk",
+            "peer.answered": "another node has answered, and who asked it does not go on",
+            "request.admitted": "a request is taken in, and nothing was done about it",
+            "group.confirmed": "a quorum still follows this leader, or it has applied enough to serve",
+        },
+        MASTER: {"master.locked": "a change of the catalog has all its locks"},
+        TSERVER: {"tablet.reading": "a read has its latches, and is not served"},
+    }
+)
+"""By role (empty: any) kinds of waits that no failpoint stands at: what passes one may be slow, and nothing else."""
+
+
 def _all() -> tuple[Failpoint, ...]:
     found = []
     for role, kind in KINDS.items():
@@ -152,6 +167,11 @@ def waiting_points(role: str) -> tuple[str, ...]:
     """The points of nodes of a role at which what passes may wait while others go on."""
     own = (point for point in FAILPOINTS.values() if point.role in ("", role) and point.name != ASIDE)
     return tuple(point.name for point in own if point.alone)
+
+
+def slow_waits(role: str) -> tuple[str, ...]:
+    """The waits of nodes of a role that may be slow."""
+    return (*WAITS[""], *WAITS.get(role, ()))
 
 
 def name_at(role: str, point: str) -> str:

@@ -108,7 +108,7 @@ async def run_node(ports: Ports, config: NodeConfig, observer: Observer = UNOBSE
     limits = ClockLimits.of(config.knobs)
     clock = NodeClock(ports.clock, limits, config.node_id)
     observer.clock_made(clock.readings, limits.max_offset_ns)
-    ports = replace(ports, network=ClockedNetwork(ports.network, clock))
+    ports = replace(ports, network=ClockedNetwork(ports.network, clock, ports.failpoints))
     server = make_server(ports, config, fail, observer, clock)
     await server.start()
     listener = await _listen(ports, config.listen, server)

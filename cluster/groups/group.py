@@ -74,6 +74,7 @@ from cluster.raft.types import (
 )
 from cluster.wire.messages import GroupState, Replica
 from harness.ports.api import Ports
+from harness.ports.failpoints import linger
 
 __all__ = ["ChangeRefused", "Group", "GroupSpec", "NotLeader", "OutcomeUnknown", "StateMachine", "Transport"]
 
@@ -255,6 +256,7 @@ class Group:
             self._waiters.place_read(context, index)
             self._rearm()
         await future
+        await linger(self._failpoints, "group.confirmed")
         return True
 
     async def change_membership(

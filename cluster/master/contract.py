@@ -16,6 +16,7 @@ from cluster.master.locks import LockKey
 from cluster.master.manager import CatalogManager, LeaderTerm, Refusal
 from cluster.master.records import ServerRecord, TableRecord, TableState, TabletRecord, TabletState
 from cluster.wire.messages import RequestId
+from harness.ports.failpoints import linger
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,7 @@ async def carry_out(manager: CatalogManager, leadership: LeaderTerm, operation: 
         # 1. Locks. Records may have changed while they were waited for: then others are needed.
         keys = operation.locks(leadership)
         async with manager.locks.hold(*keys):
+            await linger(manager.ports.failpoints, "master.locked")
             manager.require(leadership)
             if (answer := manager.answered(operation.request_id)) is not None:
                 return answer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 
 import msgspec
 
@@ -73,7 +74,7 @@ class Master:
         self._servers = ServerMap(live_ms * 1_000_000)
         self._streams = PeerStreams(ports, config.knobs, self._deliver, config.masters)
         self.on_notify = self._streams.receive
-        self._admission = Admission(config.knobs.max_requests)
+        self._admission = Admission(config.knobs.max_requests, ports.failpoints)
         self._probes = ClockProbes(ports, clock, config.knobs.clock_probe_ms, self._clock_peers)
         self._log: NodeLog | None = None
         self._group: Group | None = None
@@ -123,7 +124,9 @@ class Master:
             return malformed(error)
         if isinstance(request, Heartbeat | GetStatus | ArmFailpoint | ProbeDisk):
             return await self._carry_out(peer, request)
-        return OVERLOADED if self._admission.full else await self._admission.carry(self._carry_out(peer, request))
+        if self._admission.full:
+            return OVERLOADED
+        return await self._admission.carry(partial(self._carry_out, peer, request))
 
     async def _carry_out(self, peer: Peer, request: Request) -> bytes:
         self._observer.master_asked(request)

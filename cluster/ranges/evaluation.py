@@ -32,7 +32,7 @@ from cluster.store.node_clock import NodeClock
 from cluster.wire.messages import Done, ErrorReply, PushHold, ReadTime, SettleHold, WriteCell, decode_reply, encode
 from cluster.wire.rows import ChangeRow
 from harness.ports.api import Clock, Ports
-from harness.ports.failpoints import pass_by
+from harness.ports.failpoints import linger, pass_by
 
 _MS = 1_000_000
 _IDLE_NS = 3600 * 1_000_000_000
@@ -356,6 +356,8 @@ class Evaluation:
         if not latch.granted and not await self._granted(latch):
             return _LATCH_TIMED_OUT
         try:
+            if self._failpoints.armed:
+                await linger(self._failpoints, "tablet.reading")
             held = await self._holding.check(arrived)
             return self._holding.refusal() if held is None else serve(held, arrived, spans)
         except NotProposed as error:

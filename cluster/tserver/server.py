@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 from typing import get_args
 
 import msgspec
@@ -89,7 +90,7 @@ class TabletServer:
         self._ends = NodeLeaseEnds(clock, config.knobs)
         self._streams = PeerStreams(ports, config.knobs, self._deliver, ends=self._ends)
         self.on_notify = self._streams.receive
-        self._admission = Admission(config.knobs.max_requests)
+        self._admission = Admission(config.knobs.max_requests, ports.failpoints)
         self._replicas: dict[str, Strategy] = {}
         """By tablet id what is hosted here, failed replicas too."""
         flaws = frozenset(config.flaws)
@@ -183,7 +184,9 @@ class TabletServer:
         """Of tables that are written and read at levels, which any tablet server coordinates (Q1)."""
         if not self._serving:
             return _fault("SHUTTING_DOWN", "this tablet server is not serving")
-        return OVERLOADED if self._admission.full else await self._admission.carry(self._quorum.answer(peer, payload))
+        if self._admission.full:
+            return OVERLOADED
+        return await self._admission.carry(partial(self._quorum.answer, peer, payload))
 
     def _deliver(self, group: str, messages: tuple[Message, ...]) -> None:
         """Raft messages for tablets that are not here are dropped."""

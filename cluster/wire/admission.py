@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 from cluster.wire.messages import ErrorReply, encode
+from harness.ports.api import Failpoints
+from harness.ports.failpoints import linger
 
 OVERLOADED = encode(ErrorReply("OVERLOADED", "this node has as many requests in hand as it takes", definite=True))
 
@@ -12,19 +14,21 @@ OVERLOADED = encode(ErrorReply("OVERLOADED", "this node has as many requests in 
 class Admission:
     """Counts requests in flight against a bound; whoever takes one in counts it."""
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
+    def __init__(self, limit: int, failpoints: Failpoints) -> None:
+        self._limit, self._failpoints = limit, failpoints
         self.in_flight = 0
 
     @property
     def full(self) -> bool:
         return self.in_flight >= self._limit
 
-    async def carry(self, work: Awaitable[bytes]) -> bytes:
-        """Await the answer of an admitted request."""
+    async def carry(self, work: Callable[[], Awaitable[bytes]]) -> bytes:
+        """Take a request in, and await its answer."""
         self.in_flight += 1
         try:
-            return await work
+            if self._failpoints.armed:
+                await linger(self._failpoints, "request.admitted")
+            return await work()
         finally:
             self.in_flight -= 1
 

@@ -20,6 +20,7 @@ from harness.ports.api import (
     Address,
     CallLost,
     Channel,
+    Failpoints,
     Handler,
     Listener,
     Network,
@@ -29,6 +30,7 @@ from harness.ports.api import (
     Refused,
     Unreachable,
 )
+from harness.ports.failpoints import linger
 
 _MS = 1_000_000
 _TIMEOUT_S = 1.0
@@ -50,8 +52,8 @@ def unclocked(message: bytes) -> bytes:
 class ClockedNetwork:
     """Implements `harness.ports.api.Network` over another one."""
 
-    def __init__(self, network: Network, clock: NodeClock) -> None:
-        self._network, self._clock = network, clock
+    def __init__(self, network: Network, clock: NodeClock, failpoints: Failpoints) -> None:
+        self._network, self._clock, self._failpoints = network, clock, failpoints
 
     async def listen(self, address: Address, on_call: Handler, on_notify: NotifyHandler) -> Listener:
         """As the port says; messages whose reading is beyond bounds are dropped, calls answered CLOCK_OFFSET.
@@ -91,6 +93,8 @@ class ClockedNetwork:
         self._clock.measured(address, _HEADER.unpack_from(answer)[2], sent_ns)
         if not self._take_in(answer, address):
             raise CallLost(f"the clock of {address} is beyond the declared maximum offset")
+        if self._failpoints.armed:
+            await linger(self._failpoints, "peer.answered")
         return answer[_HEADER.size :]
 
     def notify(self, address: Address, message: bytes, channel: Channel = Channel.LOG) -> None:

@@ -193,6 +193,9 @@ class Failpoints(Protocol):
     def rest(self, name: str, group: str = "") -> Awaitable[None] | None:
         """Pass a point where others may go on meanwhile: what has to be awaited before the caller does, or None."""
 
+    def longer(self, wait: str) -> Awaitable[None] | None:
+        """What a process that is slow at this wait has to await besides, or None: no point, so nothing else happens."""
+
     def arm(self, arming: Arming) -> None:
         """Act at a point from now on, as long as the process lives."""
 

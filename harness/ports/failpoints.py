@@ -23,6 +23,9 @@ process does (see `ProcessFailpoints.hit`). `fail` raises InjectedFailure. `reco
 SYNC = "disk.before_sync"
 """Passed by the disk itself, before it makes anything durable."""
 
+READING = "disk.reading"
+"""A wait of the disk's own: something was asked of it to be read."""
+
 ANY = "*"
 """Stands for every point of a process that is not armed by its own name."""
 
@@ -69,7 +72,7 @@ class Arming:
 
 @dataclass(frozen=True, slots=True)
 class SlowPlaces:
-    """Where a process is slow for all of its life: what passes one of these points waits alone.
+    """Where a process is slow for all of its life: what passes one of these points, or waits, waits alone, longer.
 
     `seconds` has by point the longest time; each pass takes another one, which `entropy` draws.
     """
@@ -104,6 +107,8 @@ class Passable(Protocol):
     def armed(self) -> Mapping[str, object]: ...
 
     def rest(self, name: str, group: str = "") -> Awaitable[None] | None: ...
+
+    def longer(self, wait: str) -> Awaitable[None] | None: ...
 
 
 class ProcessFailpoints:
@@ -171,6 +176,11 @@ class ProcessFailpoints:
         # What follows a stop is another step: one that a stopped process does not take.
         return self._body.sleep(0.0) if arming.action == "stop" else acted
 
+    def longer(self, wait: str) -> Awaitable[None] | None:
+        """What has to be awaited besides at a wait that may be slow, where nothing else can happen, or None."""
+        slow = self._slow.get(wait)
+        return None if slow is None else self._body.sleep(self._entropy.uniform(0.0, slow.seconds))
+
     def _due(self, name: str, group: str) -> Arming | None:
         """What is to be done in this pass, which is counted."""
         arming = self.armed.get(name)
@@ -225,6 +235,12 @@ class ProcessFailpoints:
 
 def _less(arming: Arming, skip: int = 0, times: int = 0) -> Arming:
     return Arming(arming.point, arming.action, arming.group, arming.skip - skip, arming.times - times, arming.seconds)
+
+
+async def linger(failpoints: Passable, wait: str) -> None:
+    """Wait longer where this process is slow."""
+    if failpoints.armed and (more := failpoints.longer(wait)) is not None:
+        await more
 
 
 async def pass_by(failpoints: Passable, name: str, group: str = "") -> None:

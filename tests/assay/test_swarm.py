@@ -8,6 +8,7 @@ from random import Random
 from assay import compose
 from assay.compose import draw_cluster, draw_faults, swarmed
 from assay.options import RunOptions, validate
+from assay.worlds import draw_world, parse_world
 from harness.protocols import Tuning
 from nemesis.asked import expand, parse, parse_all
 from nemesis.packages import JOINING_SHARE, cost_s
@@ -107,6 +108,15 @@ def test_a_run_without_faults_draws_none_and_the_command_says_swarm() -> None:
     assert draw_faults(OPTIONS, frozenset()) == ("all",), "to be refused"
     assert " --swarm" in OPTIONS.command()
     assert "--swarm" not in replace(OPTIONS, swarm=False).command()
+
+
+def test_waits_that_are_slow_are_drawn_by_swarms_in_the_simulator_unless_they_are_told() -> None:
+    drawn = [parse_world(swarmed(replace(OPTIONS, seed=seed)).world).get("slow-waits", 0) for seed in range(100)]
+    assert set(drawn) == {0, 1, 3} and 30 < drawn.count(0) < 70
+    seed = next(seed for seed, count in enumerate(drawn) if count)
+    assert swarmed(replace(OPTIONS, seed=seed, world="slow-waits=0,loss=0.01")).world == "slow-waits=0,loss=0.01"
+    assert swarmed(replace(OPTIONS, seed=seed, on="docker")).world == ""
+    assert "slow-waits" not in draw_world(seed).values, "others have none"
 
 
 def test_options_of_workloads_are_drawn_within_what_the_workload_promises_and_told_ones_stay() -> None:

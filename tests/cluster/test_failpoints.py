@@ -17,10 +17,12 @@ from cluster.failpoints import (
     QUORUM_POINTS,
     TSERVER,
     TSERVER_POINTS,
+    slow_waits,
 )
 from cluster.inspection import Inspection
 from cluster.wire.messages import ArmedReply, ArmFailpoint, DeleteTablet, encode
-from harness.ports.failpoints import ANY, Arming, InjectedFailure, pass_by
+from harness.cell_address import CellAddress
+from harness.ports.failpoints import ANY, READING, Arming, InjectedFailure, ProcessFailpoints, pass_by
 from harness.ports.machines import ProcessState
 from harness.ports.real.ports import RealClock, real_failpoints
 from tests.cluster.table_rig import TableRig, play
@@ -86,6 +88,33 @@ def test_every_failpoint_can_be_armed_and_is_reached() -> None:
         assert missed == []
 
     play(scenario)
+
+
+def test_every_wait_that_may_be_slow_is_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed: set[tuple[str, str]] = set()
+    monkeypatch.setattr(ProcessFailpoints, "longer", lambda self, wait: passed.add((roles[self], wait)))
+    roles: dict[object, str] = {}
+
+    async def scenario(cluster: TableRig) -> None:
+        await cluster.begin(table=False)
+        for node in cluster.database.nodes:
+            roles[cluster.world.node(node.name).failpoints] = node.role
+            assert await cluster.database.arm(node.name, SYNC, "delay", times=0, seconds=0.001)
+        await cluster.database.setup_workload("register", {"buckets": 1})
+        await cluster.write(6)
+        for role in (MASTER, TSERVER):
+            leader, _ = await cluster.leader(role)
+            await cluster.database.kill(leader)
+            await asyncio.sleep(3)
+            await cluster.database.start(leader)
+            assert await cluster.database.arm(leader, SYNC, "delay", times=0, seconds=0.001)
+            await cluster.database.await_ready(30)
+        assert (await cluster.database.admin_client(5.0).read("registers", CellAddress(1))).reply.value == 1
+
+    play(scenario)
+    waits = {wait for _, wait in passed} | {READING}  # which processes mostly pass as they start, with nothing armed
+    assert waits == {*slow_waits(MASTER), *slow_waits(TSERVER)}
+    assert all(wait in slow_waits(role) for role, wait in passed)
 
 
 @pytest.mark.parametrize("point", ["before_fsync", "before_apply", "tserver.before_serve", SYNC])

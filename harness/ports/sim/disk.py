@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from harness.ports.api import DiskFull, Failpoints
-from harness.ports.failpoints import SYNC, pass_by
+from harness.ports.failpoints import READING, SYNC, linger, pass_by
 from harness.ports.sim.draws import DISK_KINDS, Draws
 from harness.ports.sim.incarnation import Incarnation
 from harness.ports.sim.loop import SimLoop
@@ -367,11 +367,11 @@ class SimDiskPort:
         await self._disk.fsync(path, self._owner.tag)
 
     async def read(self, path: str) -> bytes:
-        self._owner.require_alive()
+        await self._before_reading()
         return await self._disk.read(path)
 
     async def read_at(self, path: str, offset: int, length: int) -> bytes:
-        self._owner.require_alive()
+        await self._before_reading()
         return await self._disk.read(path, offset, length)
 
     async def truncate(self, path: str, length: int) -> None:
@@ -396,6 +396,11 @@ class SimDiskPort:
     def list(self, prefix: str) -> list[str]:
         self._owner.require_alive()
         return self._disk.matching(prefix)
+
+    async def _before_reading(self) -> None:
+        if self._failpoints.armed:
+            await linger(self._failpoints, READING)
+        self._owner.require_alive()
 
     async def _before_sync(self) -> None:
         self._owner.require_alive()

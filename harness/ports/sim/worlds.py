@@ -168,6 +168,7 @@ PHYSICAL_KEYS: tuple[WorldKey, ...] = (
     WorldKey("slow-step-us", _COST, "what it costs on one machine of each role, us", (0,), (0, 0, 100, 300)),
     WorldKey("long-turns", _ODDS, "share of steps that take 1 to 50 ms, tenfold for a stretch on one machine", *_TURNS),
     WorldKey("slow-places", Between(0, 16), "places of the nodes' code that are slow for all of the run", *_PLACES),
+    WorldKey("slow-waits", Between(0, 16), "kinds of waits of the nodes that are slow for all of it; swarms draw them"),
 )
 
 LATENCIES_NS: dict[str, tuple[int, int]] = {
@@ -263,6 +264,7 @@ class PhysicalWorld(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     slow_step_us: int = 0
     long_turns: float = 0.0
     slow_places: int = 0
+    slow_waits: int = 0
 
     def link_options(self, source: str, target: str) -> LinkOptions:
         """What the link between two machines does with messages."""
@@ -290,7 +292,7 @@ class PhysicalWorld(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         lost = 1 - (1 - self.loss) * (1 - self.clog) * (1 - self.breaks) * (1 - self.client_outages)
         waits_s = 2 * lost * (min(retry_s, TCP_RETRY_S) if self.transport == "tcp" else retry_s)
         turns_ns = self.long_turns * STEPS_OF_A_REQUEST * sum(LONG_TURN_NS) // 2
-        places_s = SLOWEST_S[-1] / 2 if self.slow_places else 0.0
+        places_s = SLOWEST_S[-1] / 2 if self.slow_places or self.slow_waits else 0.0
         return (4 * delay_ns + FSYNCS_NS[self.fsync][1] + steps_ns + turns_ns) / 1e9 + waits_s + places_s
 
     def arriving(self, messages: int) -> float:
@@ -308,16 +310,17 @@ class PhysicalWorld(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         roles: Iterable[Sequence[str]],
         bounds: ClockBounds,
         places: Sequence[Collection[str]] = (),
+        waits: Sequence[Collection[str]] = (),
     ) -> dict[str, MachineOptions]:
         """What each machine is like, by name; of each role one is worse off, a minority of any group's voters.
 
-        `places` has for each role the names of the points of its code that may be slow.
+        `places` and `waits` have for each role the names of the points and of the waits of its code that may be slow.
         """
         made: dict[str, MachineOptions] = {}
-        slow = self.slow_points(seed, places)
+        slow, longer = self.slow_points(seed, places), self.longer_waits(seed, waits)
         for number, names in enumerate(roles):
             worse = random.Random(f"{seed}/world/worse/{number}").choice(names)
-            own = {name: most_s for name, most_s in slow.items() if number < len(places) and name in places[number]}
+            own = {**_of_role(slow, places, number), **_of_role(longer, waits, number)}
             made |= {name: self._machine(seed, name, name == worse, bounds, own) for name in names}
         return made
 
@@ -327,8 +330,11 @@ class PhysicalWorld(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     def slow_points(self, seed: object, places: Iterable[Collection[str]]) -> dict[str, float]:
         """The points that are slow in this world, each with how long what passes it waits at most, s."""
-        entropy, known = random.Random(f"{seed}/world/slow-places"), sorted({each for role in places for each in role})
-        return {each: entropy.choice(SLOWEST_S) for each in entropy.sample(known, min(self.slow_places, len(known)))}
+        return _slow_ones(random.Random(f"{seed}/world/slow-places"), places, self.slow_places)
+
+    def longer_waits(self, seed: object, waits: Iterable[Collection[str]]) -> dict[str, float]:
+        """The waits that are longer in this world, and by how much at most, s."""
+        return _slow_ones(random.Random(f"{seed}/world/slow-waits"), waits, self.slow_waits)
 
     def _machine(
         self, seed: object, name: str, worse: bool, bounds: ClockBounds, slow: Mapping[str, float]
@@ -349,6 +355,15 @@ class PhysicalWorld(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             wander_ns=int(offset_ns * BEYOND_BOUND[self.wall]),
             jump_ns=int(offset_ns * BEYOND_BOUND[self.jumps]),
         )
+
+
+def _slow_ones(entropy: random.Random, names: Iterable[Collection[str]], count: int) -> dict[str, float]:
+    known = sorted({each for role in names for each in role})
+    return {each: entropy.choice(SLOWEST_S) for each in entropy.sample(known, min(count, len(known)))}
+
+
+def _of_role(slow: Mapping[str, float], names: Sequence[Collection[str]], number: int) -> dict[str, float]:
+    return {name: most_s for name, most_s in slow.items() if number < len(names) and name in names[number]}
 
 
 def _stretch_ns(seed: object) -> tuple[int, int]:

@@ -243,7 +243,7 @@ async def test_every_master_hears_of_every_change_once_and_a_new_leader_of_every
     known = [KnownMasters(0, ())]
     for name, master in masters.items():
         ports = servers.world.harness_ports(name)
-        network = ClockedNetwork(ports.network, NodeClock(ports.clock, ClockLimits.of(Knobs()), name))
+        network = ClockedNetwork(ports.network, NodeClock(ports.clock, ClockLimits.of(Knobs()), name), ports.failpoints)
         await network.listen(f"{name}:7051", telling(master.on_call, lambda: known[-1]), lambda peer, payload: None)
     masters["m1"].leader_term = 1
     await servers.created()
@@ -285,7 +285,9 @@ class Replaced:
     async def serve(self) -> None:
         for name in self.asked:
             ports = self.servers.world.harness_ports(name)
-            network = ClockedNetwork(ports.network, NodeClock(ports.clock, ClockLimits.of(Knobs()), name))
+            network = ClockedNetwork(
+                ports.network, NodeClock(ports.clock, ClockLimits.of(Knobs()), name), ports.failpoints
+            )
             on_call = telling(partial(self._answer, name), self._known)
             await network.listen(f"{name}:7051", on_call, lambda peer, payload: None)
 

@@ -28,7 +28,9 @@ class Nodes:
         self.clocks = {name: NodeClock(world.node(name).clock, LIMITS, name) for name in NAMES}
         ports = {name: world.harness_ports(f"port-{name}") for name in NAMES}
         self.plain = world.harness_ports("client").network
-        self.networks = {name: ClockedNetwork(ports[name].network, self.clocks[name]) for name in NAMES}
+        self.networks = {
+            name: ClockedNetwork(each.network, self.clocks[name], each.failpoints) for name, each in ports.items()
+        }
 
     async def start(self) -> None:
         for name in NAMES:

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from harness.ports.api import DiskFull, Ports
-from harness.ports.failpoints import Arming, ProcessFailpoints, pass_by
+from harness.ports.failpoints import ANY, Arming, ProcessFailpoints, linger, pass_by
 from harness.ports.machines import ProcessState
 from harness.ports.sim import DiskOptions, MachineOptions, SimNode, World
 from harness.ports.sim.clock import EPOCH_NS, ClockOptions
@@ -319,6 +319,39 @@ def test_slow_places_are_points_of_the_machine_s_role_and_differ_between_worlds(
         assert {each for name in ROLES[0] for each in made[name].slow_places} <= {"a", "b", "both"}
         found |= slow.keys()
     assert found == {"a", "b", "c", "d", "both"}
+
+
+def test_slow_waits_are_drawn_beside_slow_places_and_of_the_machine_s_role() -> None:
+    places, waits, found = [("a", "b", "both"), ("both", "c", "d")], [("w", "any"), ("any", "x")], set()
+    for seed in range(30):
+        plain = PhysicalWorld(slow_places=3).machines(seed, ROLES, BOUNDS, places, waits)
+        made = PhysicalWorld(slow_places=3, slow_waits=2).machines(seed, ROLES, BOUNDS, places, waits)
+        more = {name: made[name].slow_places.keys() - plain[name].slow_places.keys() for name in made}
+        assert all(made[name].slow_places.items() >= plain[name].slow_places.items() for name in made)
+        assert all(more[name] <= set(waits[number]) for number, names in enumerate(ROLES) for name in names)
+        found |= {each for each in more.values() for each in each}
+    assert found == {"w", "any", "x"}
+
+
+def test_where_a_process_waits_longer_nothing_else_happens() -> None:
+    async def main(world: World, node: SimNode) -> None:
+        async def program(ports: Ports) -> None:
+            failpoints = ports.failpoints
+            assert isinstance(failpoints, ProcessFailpoints)
+            failpoints.arm(Arming(ANY, "record", times=0))
+            before_ns = ports.clock.monotonic_ns()
+            await linger(failpoints, "quick")
+            assert ports.clock.monotonic_ns() == before_ns
+            for _ in range(20):
+                await linger(failpoints, "slow")
+            assert 200 * MS < ports.clock.monotonic_ns() - before_ns < 800 * MS
+            assert failpoints.hits == {}
+
+        node.start(program)
+        await node.wait_dead()
+        assert node.errors == []
+
+    play(main, MachineOptions(slow_places={"slow": 0.05}))
 
 
 def test_the_first_message_to_an_address_waits_for_a_connection() -> None:
