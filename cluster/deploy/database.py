@@ -285,11 +285,8 @@ class ReferenceDatabase(ABC):
     @property
     def _spare_servers(self) -> int:
         """How many tablet servers there are beyond those that a tablet stands on."""
-        return 0 if self.workload in TIMED_WORKLOADS else self._beyond_voters
-
-    @property
-    def _beyond_voters(self) -> int:
-        return sum(node.role != MASTER_ROLE for node in self._nodes) - REPLICATION_FACTOR
+        servers = sum(node.role != MASTER_ROLE for node in self._nodes)
+        return 0 if self.workload in TIMED_WORKLOADS else servers - REPLICATION_FACTOR
 
     @property
     def tuning(self) -> Tuning:
@@ -297,7 +294,7 @@ class ReferenceDatabase(ABC):
         knobs = self._knobs
         return Tuning(
             spare_servers=self._spare_servers,
-            learners=self._beyond_voters if self.workload in TIMED_WORKLOADS else 0,
+            learners=sum(node.role != MASTER_ROLE for node in self._nodes) - REPLICATION_FACTOR - self._spare_servers,
             under_way=under_way(knobs),
             message=knobs.max_batch_entries,
             taken_in=min(knobs.max_requests, knobs.max_queued_proposals),
