@@ -21,6 +21,7 @@ SOURCE = """FOUND_BY = {{
 PAGE = """| flaw | how |
 | `{name}` | a | `assay run --seed 4 --flaw {name} -o x=1` | 9 of 9 | old |
 --seed 4 --flaw {name}-too
+| `{name}` | 1 | 2 | smallest |
 """
 
 

@@ -105,7 +105,8 @@ def write_flaw(flaw: Flaw, seed: int, outcomes: Sequence[CampaignOutcome]) -> No
         changed = re.sub(rf"--seed \d+( --flaw {flaw.name}(?![\w-]))", rf"--seed {seed}\1", text)
         if page == TRACK_RECORD:
             lines = changed.splitlines()
-            rows = [rewritten(line, outcomes) if line.startswith(f"| `{flaw.name}` |") else line for line in lines]
+            told = f"| `{flaw.name}` |"
+            rows = [rewritten(each, outcomes) if each.startswith(told) and "--flaw" in each else each for each in lines]
             changed = "\n".join(rows) + "\n"
         if changed != text:
             page.write_text(changed)
