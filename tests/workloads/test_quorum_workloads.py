@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
 
 import pytest
 from msgspec.structs import replace
 
+from assay.options import RunOptions
+from assay.runner import Keep, run_seed
+from cluster.deploy.partitions import row_keys
+from cluster.quorum import coordinator
+from cluster.quorum.keys import ABOVE
+from cluster.quorum.slices import Slice, resumed
 from harness.errors import UserError
 from harness.generators import limit
 from harness.generators.core import Context
@@ -14,6 +21,8 @@ from harness.history.ops import Op
 from harness.levels import LEVELS
 from workloads.api import Workload, resolve_options
 from workloads.quorum import WORKLOADS, unpromised
+
+DURABLE_ROWS = next(each for each in WORKLOADS if each.name == "durable-rows")
 
 
 def played(workload: Workload, seed: int, count: int, **given: object) -> list[Op]:
@@ -61,6 +70,29 @@ def test_reads_go_on_behind_earlier_pages_by_a_chance_of_their_own() -> None:
         plain, paged = played(workload, 1, 500), played(workload, 1, 500, pages=0.5)
         assert plain == [replace(op, value=None) for op in paged] and not any(op.value for op in plain)
         assert {op.f for op in paged if op.value} == {"read"}
+
+
+@pytest.mark.parametrize(
+    ("pages", "found"),
+    [("0.6", ("lost-write",)), pytest.param("0", (), marks=pytest.mark.campaign, id="nobody-goes-on")],
+)
+def test_a_page_that_begins_one_row_too_late_is_found_by_who_goes_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pages: str, found: tuple[str, ...]
+) -> None:
+    keys = row_keys(resolve_options(DURABLE_ROWS, {}))
+
+    def planted(table: str, asked: Slice, token: bytes) -> Slice:
+        (first, last), *more = resumed(table, asked, token).spans
+        later = keys.key_of(keys.row_of(first.removesuffix(ABOVE)) + 1) + ABOVE
+        return replace(asked, spans=((later, last), *more))
+
+    monkeypatch.setattr(coordinator, "resumed", planted)
+    told = {"limits": "0.6", "table": "logged", "pages": pages}
+    options = RunOptions(
+        "durable-rows", nemesis=("partition",), time_limit=8.0, seed=1, workload_options=told, store=tmp_path
+    )
+    result = run_seed(options, Keep.NOTHING)  # in this process, which has the plant
+    assert result.anomalies == found, result.reasons
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from assay.options import RunOptions
+from assay.runner import Keep, run_seed
 from cluster.deploy.adapter import ranges_of
+from cluster.ranges import requests
 from cluster.wire.messages import RowRange
 from harness.generators import limit
 from harness.generators.core import Context
@@ -56,6 +61,20 @@ def test_spans_leave_inner_registers_out_by_a_chance_of_their_own() -> None:
     rows = {tuple(mop.row for mop in op.mops) for op in gapped if op.f == "span"}
     assert rows == {(0, 1, 2, 3), (0, 2, 3), (0, 1, 3)}
     assert ranges_of((0, 1, 3)) == (RowRange(0, 2), RowRange(3, 4)) and ranges_of((2,)) == (RowRange(2, 3),)
+
+
+@pytest.mark.parametrize(
+    ("gaps", "found"), [("0.5", True), pytest.param("0", False, marks=pytest.mark.campaign, id="none-is-left-out")]
+)
+def test_a_span_of_which_the_second_range_is_forgotten_is_found_by_who_asks_for_two(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gaps: str, found: bool
+) -> None:
+    whole = requests.spans_of
+    monkeypatch.setattr(requests, "spans_of", lambda read: whole(read)[:1])
+    told = {"rows": "4", "keys": "3", "spans": "0.6", "gaps": gaps}
+    options = RunOptions("snapshots", nemesis=("kill",), time_limit=6.0, seed=1, workload_options=told, store=tmp_path)
+    result = run_seed(options, Keep.NOTHING)  # in this process, which has the plant
+    assert (result.overall, bool(result.anomalies)) == (("invalid", True) if found else ("valid", False))
 
 
 def test_every_operation_comes_up_and_times_are_looked_at_again() -> None:
