@@ -81,7 +81,7 @@ COMBINED: tuple[Command, ...] = (
     Command("follower-reads", ("region-loss", "region-partition", "learner-lag"), "latency=wan5"),
     Command("bounded-staleness", ("side-transport", "placement-change", "client-clock"), "latency=wan5"),
     Command("global-reads", ("policy-change", "partition"), "latency=wan5"),
-    Command("register", ("decommission", "master-kill", "tserver-kill"), "max-batch-entries=64,max-inflight=32"),
+    Command("register", ("decommission", "tserver-kill"), "max-batch-entries=64,max-inflight=32"),
 )
 """Kinds that no other clean command has, a few in each run, and scripts that hit the masters' group as well."""
 

@@ -82,25 +82,29 @@ class Decommissions:
         return Sight(told.leaving, {"server": server, "replicas": told.replicas})
 
     async def undo(self, instance: int) -> None:
-        emptied = self._emptied[instance]
-        wanted = {each.server for number, each in self._emptied.items() if number != instance}
-        if emptied.server not in wanted and (said := await self._insist(emptied.server, leaving=False)) is not None:
-            raise HarnessError(f"{emptied.server} is not told to stay: {said}")
-        self._ended[instance] = self._emptied.pop(instance)
+        """Where masters can't be asked now they are asked with each look."""
+        ended = self._ended[instance] = self._emptied.pop(instance)
+        if not self._wanted(ended.server):
+            await self._insist(ended.server, leaving=False)
 
     async def look_gone(self, instance: int) -> Sight:
         ended = self._ended.get(instance)
         if ended is None:
             return Sight(True)
         told, view = await self._able.left_on(ended.server), await self._observer.view()
-        if told is None:
+        if told is None or self._wanted(ended.server):
             return Sight(None)
+        if told.leaving:
+            await self._able.decommission(ended.server, False, CALL_S)
         large = [leader.group for leader in view.leaders(TSERVER) if _members(view, leader) > ended.most]
         said = {"leaving": told.leaving, "replicas": told.replicas, **({"too many members": large} if large else {})}
         return Sight(not told.leaving and not large, said, "database")
 
     def forget(self, instance: int) -> None:
         self._ended.pop(instance, None)
+
+    def _wanted(self, server: str) -> bool:
+        return any(each.server == server for each in self._emptied.values())
 
     async def _insist(self, server: str, leaving: bool) -> str | None:
         """Ask until it is noted, or time is over: then why it was not."""

@@ -196,6 +196,7 @@ class FakeDatabase:
     turn: int | None = None
     policy: str = "ahead"
     leaving: set[str] = field(default_factory=set)
+    headless: bool = False
     servers: dict[str, str] = field(default_factory=dict)
     masters: tuple[str, ...] = ()
     strangers: set[str] = field(default_factory=set)
@@ -278,6 +279,8 @@ class FakeDatabase:
         return {"t1": [self.policy]}
 
     async def decommission(self, server: str, leaving: bool, timeout_s: float) -> str | None:
+        if self.headless:
+            return "this master does not lead"
         (self.leaving.add if leaving else self.leaving.discard)(server)
         return None
 

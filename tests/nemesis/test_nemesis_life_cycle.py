@@ -15,6 +15,7 @@ from harness.history.ops import Op
 from harness.ports.machines import CLIENTS, ProcessState
 from harness.protocols import DiskState, NodeStatus
 from nemesis.kinds.api import Claims
+from nemesis.kinds.decommission import Decommission, Decommissions
 from nemesis.kinds.disks import DiskTroubles, TroubleDisks
 from nemesis.kinds.placement import LastWishes
 from nemesis.nemesis import FaultNemesis, Injectors, Patience
@@ -456,3 +457,15 @@ async def test_a_last_wish_that_comes_to_nobody_is_wished_again() -> None:
     assert (gone.met, gone.blame) == (False, "database")
     wishes.deaf = False
     assert (await wishes.look_gone(7)).met and wishes.told == 0
+
+
+async def test_a_server_stays_though_no_master_could_be_told_as_it_was_to() -> None:
+    """Masters were killed as decommission ended (register, seed 4170981190820133209)."""
+    database, environment = FakeDatabase(), FakeEnvironment()
+    emptying = Decommissions(DatabaseObserver(database, environment), Claims())
+    await emptying.carry_out(3, Decommission("t1", 0.0))
+    database.headless = True
+    await emptying.undo(3)
+    assert (await emptying.look_gone(3)).met is False
+    database.headless = False
+    assert [(await emptying.look_gone(3)).met for _ in range(2)] == [False, True]
