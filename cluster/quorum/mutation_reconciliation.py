@@ -29,7 +29,7 @@ from typing import TypeAlias
 from cluster.knobs import Knobs
 from cluster.log.node import Spawn
 from cluster.nodelog import node_logger
-from cluster.quorum.calls import Performance, ReplicaCalls, Unanswered
+from cluster.quorum.calls import Delivery, Performance, ReplicaCalls, Unanswered
 from cluster.quorum.ids import MutationId
 from cluster.quorum.messages import (
     AskLowBound,
@@ -45,7 +45,7 @@ from cluster.quorum.messages import (
     SendMutations,
     Stored,
 )
-from cluster.quorum.replica_sets import ReplicaSet
+from cluster.quorum.replica_sets import Endpoint, ReplicaSet
 from cluster.wire.messages import Replica
 from harness.ports.api import Failpoints, Ports
 from harness.ports.failpoints import InjectedFailure, pass_by
@@ -381,10 +381,23 @@ class Reconciling:
 
     async def _ask_bound(self, replicas: ReplicaSet, node: str, asked: AskLowBound) -> BoundReply | None:
         try:
-            reply = await self._calls.ask(replicas.named(node), asked, STEP_TIMEOUT_S)
+            reply = await _ask_twice(self._calls, replicas.named(node), asked, STEP_TIMEOUT_S)
         except Unanswered:
             return None
         return reply if isinstance(reply, BoundReply) else None
+
+
+async def _ask_twice(
+    calls: ReplicaCalls, endpoint: Endpoint, request: ReconcileRequest, timeout_s: float
+) -> QuorumReply:
+    """The answer, asked for again where none came in half the time: any message may be lost, one reconciliation takes
+    many, and none of them does harm if it comes twice."""
+    try:
+        return await calls.ask(endpoint, request, timeout_s / 2)
+    except Unanswered as missed:
+        if missed.delivery is Delivery.REFUSED:
+            raise
+    return await calls.ask(endpoint, request, timeout_s / 2)
 
 
 class _Meeting:
@@ -399,7 +412,7 @@ class _Meeting:
         failpoints: Failpoints,
     ) -> None:
         self._replicas, self._calls, self._failpoints = replicas, calls, failpoints
-        self._timeout_s = STEP_TIMEOUT_S if fenced else POLL_TIMEOUT_S
+        self._fenced = fenced
         self._state = state
         self._sending = asyncio.Semaphore(_DELIVERIES_AT_ONCE)
 
@@ -436,10 +449,12 @@ class _Meeting:
     async def _ask(self, step: Step) -> QuorumReply:
         node = step.source if isinstance(step, SendMissing) else step.node
         endpoint, request = self._replicas.named(node), self._request(step)
-        if not isinstance(step, SendMissing):
-            return await self._calls.ask(endpoint, request, self._timeout_s)
-        async with self._sending:
-            return await self._calls.ask(endpoint, request, STEP_TIMEOUT_S)
+        if isinstance(step, SendMissing):
+            async with self._sending:
+                return await self._calls.ask(endpoint, request, STEP_TIMEOUT_S)
+        if self._fenced:
+            return await _ask_twice(self._calls, endpoint, request, STEP_TIMEOUT_S)
+        return await self._calls.ask(endpoint, request, POLL_TIMEOUT_S)
 
     def _request(self, step: Step) -> ReconcileRequest:
         tablet = self._replicas.tablet_id, self._replicas.epoch
