@@ -75,7 +75,9 @@ CASES: Final[Mapping[str, Case]] = {
     "shrink_histories": Case("reproducing", "refuted histories made as small as they go"),
     "shrink_runs": Case("reproducing", "the smallest run of each flaw, and how many runs it takes to find it"),
     "timeline": Case("reports", "the report of 10^6 operations, its first picture and its zoom in Chromium"),
-    "follower_reads": Case("follower_reads", "reads from any replica: latencies by region, lags, trackers, ticks"),
+    "follower_reads": Case(
+        "follower_reads", "reads from any replica: latencies by region, lags, ticks, what lost regions leave"
+    ),
     "quorum": Case("quorum", "CEP-45's goals, legacy replication against mutation tracking"),
 }
 

@@ -1,7 +1,7 @@
 """What reads from any replica cost and bring: latencies by region, the lag of what is closed, trackers, ticks, intents.
 
 Clusters stand in five regions of a public cloud (`latency=wan5`), a tablet server in each, in the simulator: times are
-virtual, CPU time is that of the code.
+virtual, CPU time is that of the code. What is served while regions are gone is in `bench.region_loss`.
 """
 
 from __future__ import annotations
@@ -10,20 +10,18 @@ import asyncio
 import random
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final
 
-from bench.clusters import started
+from bench.far_clusters import GLOBAL_MODES, HOME, LEASES, MODES, MS, TABLE, WRITE, S, client_in, far
 from bench.measure import Row, chosen, picture
 from bench.quorum_costs import BenchSizes
+from bench.region_loss import cpu, leads, lost
 from cluster.client import operating
-from cluster.client.client import ClusterClient
 from cluster.client.reading import ReadWish
-from cluster.deploy.adapter import REGISTER_COLUMNS, everywhere
 from cluster.deploy.database_sim import SimDatabase
-from cluster.deploy.layout import Layout
 from cluster.knobs import Knobs
 from cluster.ranges.observer import RangeObserver
 from cluster.ranges.promises import BucketTracker, HeapTracker, Promises, SharedClosed, WriteTracker
@@ -32,21 +30,11 @@ from cluster.store.clock_guard import ClockLimits
 from cluster.store.node_clock import NodeClock
 from cluster.wire.catalog import GLOBAL
 from cluster.wire.closing import ClosedAt
-from cluster.wire.messages import WIRE_VERSION, Cell
+from cluster.wire.messages import Cell
 from harness.cell_address import CellAddress
-from harness.ports.api import Peer, Ports
+from harness.ports.api import Peer
 from harness.ports.sim.world import World
-from harness.ports.sim.worlds import WAN_REGIONS, WAN_ROUND_TRIPS_MS, PhysicalWorld
-
-T = TypeVar("T")
-
-TABLE: Final = "registers"
-HOME: Final = 0
-"""The region of the leaseholder."""
-FAR: Final = {"election_timeout_ms": 1_800, "max_clock_offset_ms": 1_500, "check_quorum_ms": 7_200}
-"""Where a round trip takes a quarter of a second."""
-_MS: Final = 1_000_000
-_S: Final = 1_000_000_000
+from harness.ports.sim.worlds import WAN_REGIONS, WAN_ROUND_TRIPS_MS
 
 
 def follower_reads(
@@ -59,61 +47,7 @@ def follower_reads(
         yield from ({"part": name, **figures} for figures in PARTS[name](BenchSizes(full, plots)))
 
 
-def _far(work: Callable[[World, SimDatabase], Awaitable[T]], policy: str = "", /, **knobs: int) -> T:
-    """What it returns on a cluster in five regions whose table has its lease and most voters at home, and is closed by
-    this policy."""
-    plan = PhysicalWorld(latency="wan5").link_options
-    with World(1, network=plan, version=WIRE_VERSION) as world:
-
-        async def main() -> T:
-            database = SimDatabase(world, Layout(zones=5), knobs=Knobs(**{**FAR, **knobs}))
-            await started(database)
-            client = database.admin_client(10.0)
-            zones = (await client.tablet_servers()).zones
-            await client.create_table(TABLE, REGISTER_COLUMNS, 1, everywhere(zones, ""), policy=policy)
-            await database.await_ready(60)
-            await _at_home(database, client)
-            found = await work(world, database)
-            await database.teardown()
-            return found
-
-        return world.run(main())
-
-
-async def _at_home(database: SimDatabase, client: ClusterClient) -> None:
-    """Until each server has a replica and the first region has the lease."""
-    while True:
-        (tablet,) = (await client.table_locations(TABLE)).tablets
-        if len(tablet.replicas) == len(WAN_REGIONS) and tablet.leader_hint is not None:
-            home = f"t{HOME + 1}"
-            if tablet.leader_hint.startswith(home):
-                break
-            leader = next(each for each in tablet.replicas if each.node_id == tablet.leader_hint)
-            target = next(each for each in tablet.replicas if each.node_id.startswith(home))
-            await operating.transfer_leadership(client, leader.address, tablet.tablet_id, target.node_id, 5.0)
-        await asyncio.sleep(0.5)
-    await asyncio.sleep(15)  # its side transport has closed it, and clients would know so
-
-
-def _client(world: World, database: SimDatabase, region: int) -> tuple[ClusterClient, Ports]:
-    """A client on a machine in that region."""
-    ports = world.harness_ports(f"c{(region + 1) % len(WAN_REGIONS)}")
-    return ClusterClient(ports, [database.address(f"m{number}") for number in (1, 2, 3)], 10.0), ports
-
-
 # ---- the triangle: latencies of writes and reads, by region and mode ----
-
-WRITE: Final = "write"
-MODES: Final[dict[str, ReadWish]] = {
-    WRITE: ReadWish(),
-    "strong": ReadWish(),
-    "strong, anywhere": ReadWish(strong_anywhere=True),
-    "exact, 5 s ago": ReadWish(as_of=-5 * _S),
-    "bounded, 10 s": ReadWish(max_staleness=10 * _S),
-}
-GLOBAL_MODES: Final = {f"{WRITE}, GLOBAL": ReadWish(), "strong, GLOBAL": ReadWish()}
-LEASES: Final = {"max_clock_offset_ms": 500, "tablet_lease_ms": 10_000, "support_ms": 10_000}
-"""Clocks as a public cloud has them, and leases that are longer than a GLOBAL table is closed ahead."""
 
 
 def modes(sizes: BenchSizes) -> list[Row]:
@@ -123,7 +57,7 @@ def modes(sizes: BenchSizes) -> list[Row]:
         each = [await _modes_of(world, database, region, ways, sizes) for region in range(len(WAN_REGIONS))]
         return [row for rows in each for row in rows]
 
-    rows = [*_far(partial(work, MODES)), *_far(partial(work, GLOBAL_MODES), GLOBAL, **LEASES)]
+    rows = [*far(partial(work, MODES)), *far(partial(work, GLOBAL_MODES), GLOBAL, **LEASES)]
     if sizes.pictures:
         _plot_modes(rows, sizes.pictures / "reads-by-region.png")
     return rows
@@ -132,7 +66,7 @@ def modes(sizes: BenchSizes) -> list[Row]:
 async def _modes_of(
     world: World, database: SimDatabase, region: int, ways: Mapping[str, ReadWish], sizes: BenchSizes
 ) -> list[Row]:
-    client, ports = _client(world, database, region)
+    client, ports = client_in(world, database, region)
     count, draws, rows = sizes.of(3, 200), random.Random(region), []
     for mode, wish in ways.items():
         took: list[float] = []
@@ -143,7 +77,7 @@ async def _modes_of(
                 await client.write(TABLE, cell, number)
             else:
                 await client.read(TABLE, cell, **wish)
-            took.append((ports.clock.monotonic_ns() - began_ns) / _MS)
+            took.append((ports.clock.monotonic_ns() - began_ns) / MS)
         rows.append({"region": WAN_REGIONS[region], "mode": mode, **_milliseconds(took[1:]), **_round_trips(region)})
     client.close()
     return rows
@@ -185,7 +119,7 @@ _THINKS_S: Final = 0.5
 def lag(sizes: BenchSizes) -> list[Row]:
     """By how far behind the clock timestamps are closed: which share of changes is pushed above, whose transactions
     took half a second on average before they wrote; and how old bounded reads are."""
-    rows = [_far(partial(_lagging, sizes=sizes), closed_lag_ms=each) for each in LAGS_MS]
+    rows = [far(partial(_lagging, sizes=sizes), closed_lag_ms=each) for each in LAGS_MS]
     found = [{"lag": f"{each / 1e3:g} s", **row} for each, row in zip(LAGS_MS, rows, strict=True)]
     if sizes.pictures:
         _plot_lag(found, sizes.pictures / "closed-lag.png")
@@ -196,7 +130,7 @@ async def _lagging(world: World, database: SimDatabase, sizes: BenchSizes) -> Ro
     pushed, ages = [0, 0], list[float]()
 
     async def change(region: int, count: int) -> None:
-        client, ports = _client(world, database, region)
+        client, ports = client_in(world, database, region)
         draws = random.Random(100 + region)
         for number in range(count):
             began = ports.clock.wall_ns()
@@ -207,12 +141,12 @@ async def _lagging(world: World, database: SimDatabase, sizes: BenchSizes) -> Ro
             pushed[1] += 1
 
     async def look(region: int, count: int) -> None:
-        client, ports = _client(world, database, region)
+        client, ports = client_in(world, database, region)
         draws = random.Random(region)
         for _ in range(count):
             await asyncio.sleep(2 * _THINKS_S * draws.random())
-            read = await client.read(TABLE, CellAddress(draws.randrange(50)), max_staleness=60 * _S)
-            ages.append((ports.clock.wall_ns() - read.reply.timestamp) / _S)
+            read = await client.read(TABLE, CellAddress(draws.randrange(50)), max_staleness=60 * S)
+            ages.append((ports.clock.wall_ns() - read.reply.timestamp) / S)
         client.close()
 
     count = sizes.of(4, 200)
@@ -263,7 +197,7 @@ def _tracked(make: Callable[[], WriteTracker], in_flight: int, sizes: BenchSizes
     now_ms = 0.0
     for _ in range(count):
         now_ms += draws.expovariate(in_flight / stays_ms)
-        flights.append((now_ms, int((now_ms - 100 * draws.random()) * _MS) + _S))
+        flights.append((now_ms, int((now_ms - 100 * draws.random()) * MS) + S))
     ends = sorted((at + draws.expovariate(1 / stays_ms), number) for number, (at, _) in enumerate(flights))
     events = sorted([(at, 0, n) for n, (at, _) in enumerate(flights)] + [(at, 1, n) for at, n in ends])
     behind: list[int] = []
@@ -278,8 +212,8 @@ def _tracked(make: Callable[[], WriteTracker], in_flight: int, sizes: BenchSizes
         else:
             tickets[number] = tracker.enter(flights[number][1]), exact.enter(flights[number][1])
     behind.sort()
-    figures = {"behind_mean_ms": round(statistics.mean(behind or [0]) / _MS, 2)}
-    figures["behind_p99_ms"] = round(behind[int(0.99 * len(behind))] / _MS, 2) if behind else 0.0
+    figures = {"behind_mean_ms": round(statistics.mean(behind or [0]) / MS, 2)}
+    figures["behind_p99_ms"] = round(behind[int(0.99 * len(behind))] / MS, 2) if behind else 0.0
     return figures | {"CPU_us": _tracker_cpu_us(make(), flights, events)}
 
 
@@ -367,7 +301,7 @@ def _ticked(count: int, changes: int, turns: int) -> Row:
         ports = world.harness_ports("t1")
         clock = NodeClock(ports.clock, ClockLimits.of(knobs))
         transport = SideTransport(ports, knobs, clock, streams, RangeObserver(), frozenset())
-        ranges = [StubRange(number, knobs.closed_lag_ms * _MS) for number in range(count)]
+        ranges = [StubRange(number, knobs.closed_lag_ms * MS) for number in range(count)]
         for each in ranges:
             transport.attend(each)
             transport.consider(each.range_id)
@@ -411,7 +345,7 @@ def intents(sizes: BenchSizes) -> list[Row]:
     resolved, at the worst, and how old bounded reads are, of what is held and of something else; nobody pushes."""
     rows = []
     for held_s in HELD_S if sizes.full else HELD_S[:2]:
-        rows.append({"held": f"{held_s} s", **_far(partial(_held, held_s=held_s), **_UNPUSHED)})
+        rows.append({"held": f"{held_s} s", **far(partial(_held, held_s=held_s), **_UNPUSHED)})
     if sizes.pictures and sizes.full:
         _plot_intents(rows, sizes.pictures / "closed-and-resolved.png")
     return rows
@@ -421,26 +355,26 @@ _UNPUSHED: Final = {"push_after_ms": 0, "hold_ms": 60_000}
 
 
 async def _held(world: World, database: SimDatabase, held_s: float) -> Row:
-    client, ports = _client(world, database, HOME)
+    client, ports = client_in(world, database, HOME)
     (tablet,) = (await client.table_locations(TABLE)).tablets
     far = next(each.address for each in tablet.replicas if each.node_id.startswith("t5"))
     if held_s:
         await client.hold(TABLE, 0, "held", (Cell(0, 0, 1),))
     began_ns, lags = ports.clock.monotonic_ns(), list[tuple[float, float]]()
     ages: tuple[list[float], list[float]] = ([], [])
-    until_ns = began_ns + int((held_s + 8) * _S)
+    until_ns = began_ns + int((held_s + 8) * S)
     settled = not held_s
-    reader, at = _client(world, database, 4)
+    reader, at = client_in(world, database, 4)
     while ports.clock.monotonic_ns() < until_ns:
-        if not settled and ports.clock.monotonic_ns() - began_ns >= held_s * _S:
+        if not settled and ports.clock.monotonic_ns() - began_ns >= held_s * S:
             settled = True
             await client.settle(TABLE, 0, "held", True)
         said = await operating.ranges_of(client, far)
         (state,) = said.ranges
-        lags.append(((said.shown - state.closed) / _S, (said.shown - state.resolved) / _S))
+        lags.append(((said.shown - state.closed) / S, (said.shown - state.resolved) / S))
         for key, found in enumerate(ages):
-            read = await reader.read(TABLE, CellAddress(key), max_staleness=100 * _S)
-            found.append((at.clock.wall_ns() - read.reply.timestamp) / _S)
+            read = await reader.read(TABLE, CellAddress(key), max_staleness=100 * S)
+            found.append((at.clock.wall_ns() - read.reply.timestamp) / S)
         await asyncio.sleep(_LOOK_S)
     reader.close()
     return {
@@ -466,4 +400,7 @@ PARTS: Final[dict[str, Callable[[BenchSizes], list[Row]]]] = {
     "trackers": trackers,
     "ticks": ticks,
     "intents": intents,
+    "lost": lost,
+    "leads": leads,
+    "cpu": cpu,
 }

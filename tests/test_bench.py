@@ -45,7 +45,8 @@ SMALLEST = [
     ("sorted_store --writes 2000 --reads 16 --one-row 100", r'(?s)"scanned rows", .*"mutations_of_one_row": 100'),
     (
         "follower_reads --plots FOLDER",
-        r'(?s)"mode": "exact, 5 s ago".*"lag": "10 s".*"tracker": "heap".*"changes": "100".*"held": "1 s"',
+        r'(?s)"mode": "exact, 5 s ago".*"lag": "10 s".*"tracker": "heap".*"changes": "100".*"held": "1 s"'
+        r'.*"gone": "the leaseholder\'s".*"closed": "[\d.]+ s ahead".*"way": "bounded, 10 s, at a follower"',
     ),
     (
         "quorum lag streaming wire reconciling restart --plots FOLDER",
