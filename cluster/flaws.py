@@ -35,6 +35,12 @@ LONG_TAILS = "max-requests=10000,max-queued-proposals=4096"
 CLOSE_BEHIND = "closed-lag-ms=0,side-transport-ms=50"
 """Timestamps are closed right behind the clock."""
 
+EARLIER = "earlier=0.5,reads=0.5"
+"""Many changes, half of which ask for earlier times than others have, or for what is closed."""
+
+MOVES = "leadership(target=leaseholders,every=1s,for=0.4s)"
+"""All leases are given up, over and over."""
+
 AHEAD = "clock-jump(target=all-within)"
 """All clocks jump as far apart as is declared."""
 
@@ -253,6 +259,85 @@ FLAWS: dict[str, Flaw] = {
             "partition",
         ),
         Flaw(
+            "closed-goes-back",
+            "R4",
+            "a range that is quiet no more goes on from what it had closed before: it is written under what was told",
+            "follower-reads",
+            "leadership",
+            seen_by="closed-is-kept",
+            options=EARLIER,
+        ),
+        Flaw(
+            "handover-forgets-reads",
+            "G3",
+            "who gives a lease up does not say what was read under it: the next holder writes below that",
+            "follower-reads",
+            MOVES,
+            options=EARLIER,
+        ),
+        Flaw(
+            "cache-low-water-back",
+            "R3",
+            "of the pages of reads that were dropped only the last counts: a write under what the others held",
+            "snapshots",
+            "leadership",
+            world="wall=within,max-clock-offset-ms=2000,closed-lag-ms=10000,read-spans=2",
+        ),
+        Flaw(
+            "failed-cas-unrecorded",
+            "R3",
+            "what a compare-and-set found that was not applied is not remembered: a write under it",
+            "snapshots",
+            "leadership",
+            seen_by="reads-are-kept",
+            options="cas=0.6",
+        ),
+        Flaw(
+            "closed-of-refused",
+            "R4",
+            "a change that is refused, or a double, closes what it was stamped with: at one write index states differ",
+            "register",
+            "late-acks",
+            seen_by="data-at-write-index",
+        ),
+        Flaw(
+            "tracker-wrong-bucket",
+            "R5",
+            "a write below all that are in flight is tracked above them: a timestamp is closed over it",
+            "follower-reads",
+            "failpoint(target=delay,points=tablet.before_propose)",
+            world="exact-tracker=0,slow-places=16",
+            seen_by="closed-below-what-is-under-way",
+            options=EARLIER,
+        ),
+        Flaw(
+            "span-reads-unlatched",
+            "G2",
+            "a read of a span waits for no change in flight: it misses what is written below it",
+            "follower-reads",
+            "failpoint(target=delay,points=tablet.before_propose)",
+            seen_by="latches-exclude",
+            options="slices=0.6",
+        ),
+        Flaw(
+            "idle-never-closes",
+            "R4",
+            "a lease under which nothing is written is left to end while a member is down: nothing is closed any more",
+            "register",
+            "tserver-kill(target=one,every=34s,for=26s)",
+            world="side-transport-ms=200",
+            seen_by="nothing-stands-still",
+            time_limit_s=40.0,
+            options="keys=3,hot=1,dwell=1300",
+        ),
+        Flaw(
+            "negotiate-ignores-intents",
+            "R7",
+            "the time of a read within a bound is chosen over what transactions hold: it waits where it need not",
+            "bounded-staleness",
+            "pause",
+        ),
+        Flaw(
             "index-before-latches",
             "R8",
             "the position that another replica waits for is from before the changes in flight: it misses them",
@@ -300,7 +385,7 @@ FLAWS: dict[str, Flaw] = {
             "R4",
             "a lease forgets what earlier holders closed ahead of the clock: it is written under",
             "global-reads",
-            "leadership(target=leaseholders,every=1s,for=0.4s)",
+            MOVES,
             world="side-transport-ms=2000,tablet-lease-ms=8000,support-ms=8000",
             time_limit_s=40.0,
             options="reads=0.85",

@@ -68,7 +68,7 @@ class SimDatabase(ReferenceDatabase):
             lambda: (world.loop.now_ns, world.loop.steps),
             damaged=lambda node: world.node(node).disk.damaged,
             data_centres={node.name: data_centre_of(node.zone) for node in self._nodes},
-            well=self._well,
+            down=self._down_alone,
             knobs=self._knobs,
         )
         self._masters = tuple(Replica(node.name, _address(node)) for node in self._nodes if node.role == MASTER_ROLE)
@@ -192,10 +192,12 @@ class SimDatabase(ReferenceDatabase):
             raise HarnessError(f"{node} runs: its files are not touched")
         return machine
 
-    def _well(self) -> bool:
-        """Whether nobody does anything to nodes, disks, clocks and links now."""
-        machines = [self._world.node(node.name) for node in self._nodes]
-        return not (self._set_aside or self._world.network.disturbed or any(machine.disturbed for machine in machines))
+    def _down_alone(self) -> frozenset[str] | None:
+        """The nodes that are down, where nobody does anything to the others, to disks, clocks and links now."""
+        machines = {node.name: self._world.node(node.name) for node in self._nodes}
+        down = frozenset(name for name, machine in machines.items() if machine.state is ProcessState.DEAD)
+        disturbed = any(machine.disturbed for name, machine in machines.items() if name not in down)
+        return None if self._set_aside or self._world.network.disturbed or disturbed else down
 
     # ---- what it says of itself ----
 

@@ -1,16 +1,19 @@
 """What has to move in a healthy cluster, and does not: low bounds, closed timestamps, leases, logs (G10).
 
 Nothing that clients see depends on these at once, so that one which stands still is missed by every other check. They
-are looked at only where nothing was disturbed for longer than each of them may take.
+are looked at only where nothing was disturbed for longer than each of them may take. What is closed has to follow the
+time also while nodes are down, as long as a majority of a range's voters runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Collection
+from typing import NamedTuple, TypeAlias
 
 from cluster.invariants.findings import BreachLog, Moment
 from cluster.knobs import Knobs
+from cluster.raft.types import NodeId
+from harness.ports.api import node_of
 
 STANDS_STILL = "nothing-stands-still"
 
@@ -58,14 +61,23 @@ class IdleBounds(NamedTuple):
         )
 
 
-class Standstill:
-    """Fed with what moves; `well` says whether nothing is disturbed now: all nodes run, and nobody does anything to
-    them, their disks, clocks and links."""
+Down: TypeAlias = Collection[str] | None
+"""The nodes that are down, where nobody does anything to the others, their disks, clocks and links; else None."""
 
-    def __init__(self, findings: BreachLog, moment: Moment, well: Callable[[], bool], patience: IdleBounds) -> None:
-        self._findings, self._moment, self._well, self._patience = findings, moment, well, patience
+
+class Standstill:
+    """Fed with what moves; `down` says what is disturbed now."""
+
+    def __init__(self, findings: BreachLog, moment: Moment, down: Callable[[], Down], patience: IdleBounds) -> None:
+        self._findings, self._moment, self._look_down, self._patience = findings, moment, down, patience
         self._next_look_ns = 0
-        self._well_since_ns: int | None = None
+        self._down: Down = None
+        self._same_since_ns: int | None = None
+        """Since when the same nodes are down, and nothing else is disturbed."""
+        self._voters: dict[str, Collection[NodeId]] = {}
+        """By group its voters, by the latest configuration that is committed."""
+        self._there: dict[str, dict[NodeId, None]] = {}
+        """By group whose replicas were opened in the life that their node has, and have not failed."""
         self._bounds: dict[str, tuple[int, int]] = {}
         """By tablet the highest low bound, and when it was seen to be so first."""
         self._leads: dict[str, tuple[int, int, int]] = {}
@@ -76,9 +88,24 @@ class Standstill:
         """By range the moment up to which it is closed, by whichever transport."""
         self._told: dict[tuple[str, str], None] = {}
 
-    def disturbed(self) -> None:
-        """Something has happened to a node, as that its process began."""
-        self._well_since_ns = None
+    def began(self, node: str) -> None:
+        """A node's process has begun, with no replica open yet."""
+        self._same_since_ns = None
+        for there in self._there.values():
+            for server in [each for each in there if node_of(each) == node]:
+                del there[server]
+
+    def configured(self, group: str, voters: Collection[NodeId]) -> None:
+        """Another configuration of a group is committed."""
+        self._voters[group] = voters
+
+    def opened(self, group: str, server: NodeId) -> None:
+        """A replica begins, as this member of its group."""
+        self._there.setdefault(group, {})[server] = None
+
+    def closed_for_good(self, group: str, server: NodeId) -> None:
+        """A replica has failed, or is deleted."""
+        self._there.get(group, {}).pop(server, None)
 
     def look(self) -> None:
         """See what has stood still; cheap where it is not time yet."""
@@ -86,11 +113,13 @@ class Standstill:
         if now_ns < self._next_look_ns:
             return
         self._next_look_ns = now_ns + LOOK_NS
-        if not self._well():
-            self._well_since_ns = None
-        elif self._well_since_ns is None:
-            self._well_since_ns = now_ns
-        if self._well_since_ns is not None:
+        down, before = self._look_down(), self._down
+        self._down = down
+        if down is None:
+            self._same_since_ns = None
+        elif self._same_since_ns is None or down != before:
+            self._same_since_ns = now_ns
+        if self._same_since_ns is not None:
             self._look_at_bounds(now_ns)
             self._look_at_leases(now_ns)
             self._look_at_closed(now_ns)
@@ -112,7 +141,7 @@ class Standstill:
 
     def ended(self, group: str) -> None:
         """A tablet is gone for good."""
-        for known in (self._bounds, self._leads, self._leased, self._closed):
+        for known in (self._bounds, self._leads, self._leased, self._closed, self._voters, self._there):
             known.pop(group, None)
 
     def closed(self, life: int, group: str, closed: int, true_wall_ns: int) -> None:
@@ -150,16 +179,26 @@ class Standstill:
                 self._tell("lease", group, f"{message} in a healthy cluster", (life,))
 
     def _look_at_closed(self, now_ns: int) -> None:
-        patience_ns = self._patience.idle_closed_ns
+        patience_ns, down = self._patience.idle_closed_ns, self._down
+        if down and patience_ns:  # who led may be among them: its lease is waited out
+            patience_ns += self._patience.lease_ns
         for group, closed_ns in self._closed.items() if patience_ns else ():
-            if self._due(now_ns, patience_ns) and now_ns - closed_ns > patience_ns:
+            led = not down or self._most_run(group, down)
+            if led and self._due(now_ns, patience_ns, bool(down)) and now_ns - closed_ns > patience_ns:
                 behind_s = (now_ns - closed_ns) / 1e9
-                self._tell("idle", group, f"nothing closes a range up to less than {behind_s:.1f} s ago", ())
+                away = f" while {' '.join(sorted(down))} is down" if down else ""
+                self._tell("idle", group, f"nothing closes a range up to less than {behind_s:.1f} s ago{away}", ())
 
-    def _due(self, now_ns: int, patience_ns: int) -> bool:
-        """Whether the cluster was healthy for so long: what may take that time is put to the test."""
-        since_ns = self._well_since_ns
-        due = since_ns is not None and now_ns - since_ns > patience_ns
+    def _most_run(self, group: str, down: Collection[str]) -> bool:
+        """Whether a majority of a range's voters runs."""
+        voters, there = self._voters.get(group, ()), self._there.get(group, {})
+        return 2 * sum(each in there and node_of(each) not in down for each in voters) > len(voters)
+
+    def _due(self, now_ns: int, patience_ns: int, down_too: bool = False) -> bool:
+        """Whether the cluster was healthy, or with the same nodes down, for so long: what may take that time is put to
+        the test."""
+        since_ns = self._same_since_ns
+        due = since_ns is not None and now_ns - since_ns > patience_ns and (down_too or not self._down)
         self._findings.checked[STANDS_STILL] += due
         return due
 
@@ -170,6 +209,6 @@ class Standstill:
             self._findings.tell(STANDS_STILL, message, lives, group)
 
 
-def always_ill() -> bool:
+def always_ill() -> Down:
     """Where nobody says that the cluster is well, nothing is expected of it."""
-    return False
+    return None

@@ -19,7 +19,7 @@ from cluster.invariants.leases import AnsweredReads, Closing, HybridClock, Lease
 from cluster.invariants.questions import CatalogAnswers
 from cluster.invariants.raft import KEPT, ONE_LEADER, Elections, First, LogInvariants, Membership, States, WrittenStates
 from cluster.invariants.reconciled import ReconciledWatch
-from cluster.invariants.standstill import IdleBounds, Standstill, always_ill
+from cluster.invariants.standstill import Down, IdleBounds, Standstill, always_ill
 from cluster.knobs import Knobs
 from cluster.log.envelope import CorruptLog
 from cluster.master.catalog import Catalog
@@ -79,7 +79,7 @@ class Watch:
     """Watches a whole cluster; `moment` tells time and step, for what is found. `kept` bounds what it remembers.
 
     `damaged` says of a node whether anything on its disk was ever damaged by others than itself, `data_centres` where
-    each one stands, `well` whether nothing is disturbed now; `knobs` are those of all nodes.
+    each one stands, `down` which nodes are down where nothing else is disturbed; `knobs` are those of all nodes.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Watch:
         kept: int = KEPT,
         damaged: Callable[[str], bool] = lambda node: False,
         data_centres: Mapping[str, str] = NOWHERE,
-        well: Callable[[], bool] = always_ill,
+        down: Callable[[], Down] = always_ill,
         knobs: Knobs = USUAL_KNOBS,
     ) -> None:
         self.findings = BreachLog(moment)
@@ -100,13 +100,13 @@ class Watch:
         self.catalog = CatalogInvariants(self.findings)
         self.questions = CatalogAnswers(self.findings, moment)
         self.reconciled = ReconciledWatch(self.findings)
-        self.standstill = Standstill(self.findings, moment, well, IdleBounds.of(knobs))
+        self.standstill = Standstill(self.findings, moment, down, IdleBounds.of(knobs))
         self.disks = DiskInvariants(self.findings, self.standstill, data_centres)
 
     def observer(self, node: str, incarnation: int, clock: MachineClock, disk: MachineDisk | None = None) -> Observer:
         """The observer of a life that begins now, on a machine whose clocks and disk these are."""
         self.findings.checked[NO_PANIC] += 1
-        self.standstill.disturbed()
+        self.standstill.began(node)
         if disk is not None:
             self.disks.begin(node, disk)
         return _Life(self, self.findings.lives.begin(node, incarnation), clock)
@@ -189,6 +189,7 @@ class _Life(Observer):
         self._groups[group].closing.opened(self._life)
         self._groups[group].written.opened(self._life)
         self._groups[group].answers.opened(self._life)
+        self._watch.standstill.opened(group, server)
 
     def leaving(self, group: str, messages: Sequence[Message]) -> None:
         self._watch.standstill.look()
@@ -216,6 +217,7 @@ class _Life(Observer):
             self._watch.questions.committed(entries[-1].index)
         if (configuration := found.membership.committed(entries)) is not None:
             self._watch.catalog.configured(self._life, group, configuration)
+            self._watch.standstill.configured(group, configuration.voter_ids)
         if self._hybrid is not None:
             self._hybrid.look()
 
@@ -346,10 +348,13 @@ class _Life(Observer):
 
     def replica_failed(self, group: str, damaged: bool, reason: str) -> None:
         self._watch.replica_failed(self._life, group, damaged, reason)
+        if group in self._servers:
+            self._watch.standstill.closed_for_good(group, self._servers[group])
 
     def replica_deleted(self, group: str, server: NodeId, for_good: bool) -> None:
         found = self._watch.group(group)
         found.log.forget(server, for_good)
+        self._watch.standstill.closed_for_good(group, server)
         if for_good:
             self._watch.catalog.deleted(self._life, server, group)
             self._watch.standstill.ended(group)

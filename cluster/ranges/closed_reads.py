@@ -111,6 +111,8 @@ class ClosedReads:
         holds it back is pushed meanwhile."""
         closed = min(self._closed.highest(), self._shown())
         resolved, least = self._resolved(closed, work.spans), work.asked
+        if "negotiate-ignores-intents" in self._flaws:
+            resolved = closed
         if resolved < closed and (lowest := self._machine.lowest_intent(work.spans)) is not None:
             self.on_held_back(lowest[1].transaction, closed)
         if "staleness-unbounded" in self._flaws:

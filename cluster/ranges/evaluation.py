@@ -25,7 +25,7 @@ from cluster.ranges.observer import RangeObserver
 from cluster.ranges.promises import InFlight, Promises, SharedClosed
 from cluster.ranges.requests import Change, Read
 from cluster.ranges.tablet import NO_REQUEST, HoldBatch, Put, TabletMachine, WriteBatch
-from cluster.store.cells import Span
+from cluster.store.cells import Span, is_point
 from cluster.store.hlc import Timestamp
 from cluster.store.intents import OpenIntent
 from cluster.store.node_clock import NodeClock
@@ -199,7 +199,8 @@ class Evaluation:
         puts, done = requests.decide(work.change, work.puts, self._machine, timestamp)
         if not puts:  # it was not applied, which tells what stood there at its time
             work.read_at = timestamp
-            work.promises.served(spans, timestamp)
+            if "failed-cas-unrecorded" not in self._flaws:
+                work.promises.served(spans, timestamp)
         if self._machine.open_intents:
             self._machine.check_intents(spans + requests.points_of(puts))
         if self._failpoints.armed:
@@ -352,7 +353,8 @@ class Evaluation:
         if not spans:
             return _fault("INVALID", "a read of no rows")
         arrived = self._clock.now() if since is None else Timestamp(since)
-        latch = self._latches.acquire(spans, ())
+        latched = tuple(filter(is_point, spans)) if "span-reads-unlatched" in self._flaws else spans
+        latch = self._latches.acquire(latched, ())
         if not latch.granted and not await self._granted(latch):
             return _LATCH_TIMED_OUT
         try:

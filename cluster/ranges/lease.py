@@ -224,7 +224,10 @@ class Holding:
 
     async def _record_hand_over(self, group: Group, lease: Lease) -> bool:
         self._given_up = lease.sequence
-        command = HandOverLease(lease.sequence, self._clock.last, *self._promised())
+        closed, read = self._promised()
+        if "handover-forgets-reads" in self._flaws:
+            read = Timestamp(0)
+        command = HandOverLease(lease.sequence, self._clock.last, closed, read)
         self._used = max(self._used, Timestamp(group.ends.lease_extension))
         try:
             await group.submit(encode(command), self._timeout_s)
@@ -252,7 +255,7 @@ class Holding:
         held, group = self.held(), self._group
         if held is None or group is None or not self._wears_out(held, self._clock.shown()):
             return
-        if group.ends.kept_awake(self._clock.monotonic_ns()):
+        if group.ends.kept_awake(self._clock.monotonic_ns()) and "idle-never-closes" not in self._flaws:
             self._renew(held.lease)
 
     def on_over(self) -> None:

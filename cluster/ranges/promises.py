@@ -80,8 +80,9 @@ class BucketTracker:
     left.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, flaws: frozenset[str] = frozenset()) -> None:
         self._first, self._second = Bucket(), Bucket()
+        self._keeps_order = "tracker-wrong-bucket" not in flaws
 
     def enter(self, timestamp: int) -> Bucket:
         """Track an evaluation; the bucket returned is its ticket for `leave`.
@@ -90,7 +91,8 @@ class BucketTracker:
         alive for longer. What lies at or below B1's minimum has to join B1.
         """
         first = self._first
-        bucket = first if first.lowest is None or timestamp <= first.lowest else self._second
+        below = first.lowest is None or (timestamp <= first.lowest and self._keeps_order)
+        bucket = first if below else self._second
         bucket.join(timestamp)
         return bucket
 
@@ -145,9 +147,10 @@ class Promises:
         self._closed = max(closed, low_water)
         self._shared: SharedClosed | None = None
         self.on_leave: Callable[[], None] = _nothing
-        self._reads = TimestampCache(low_water, read_spans)
-        self._tracker: WriteTracker = HeapTracker() if exact else BucketTracker()
+        self._reads = TimestampCache(low_water, read_spans, flaws)
+        self._tracker: WriteTracker = HeapTracker() if exact else BucketTracker(flaws)
         self._heeds_in_flight = "closed-ignores-inflight" not in flaws
+        self._goes_back = "closed-goes-back" in flaws
 
     @property
     def closed(self) -> int:
@@ -167,7 +170,7 @@ class Promises:
     def leave_shared(self) -> None:
         """Close by itself again, from what was closed together on; nothing where it does already."""
         if self._shared is not None:
-            self._closed, self._shared = self.closed, None
+            self._closed, self._shared = self._closed if self._goes_back else self.closed, None
             self.on_leave()
 
     def enter(self, requested: int) -> InFlight:

@@ -335,7 +335,7 @@ class TabletMachine:
     def _apply_batch(self, index: int, batch: WriteBatch, hold: HoldBatch | None = None) -> bytes:
         lease = self.lease
         if lease is None or not self._may_apply(lease, batch):
-            return _refused(lease.holder if lease else None)
+            return self._voided(batch, _refused(lease.holder if lease else None))
         self._sessions.advance(batch.reading)
         if hold is not None and batch.request_id == NO_REQUEST:
             self._carry_out(lease, batch, hold)
@@ -343,12 +343,18 @@ class TabletMachine:
             return batch.answer
         answer = self._sessions.answered(batch.request_id)
         if answer is not None and not self._carried_out_twice(answer):
-            return answer
+            return self._voided(batch, answer)
         self._carry_out(lease, batch, hold)
         self.write_index = index
         if answer is None:
             self._sessions.record(batch.request_id, batch.answer)
         return batch.answer
+
+    def _voided(self, batch: WriteBatch, answer: bytes) -> bytes:
+        """The answer to a batch that is refused, by its lease or as a double: its closed timestamp is void too."""
+        if "closed-of-refused" in self._flaws:
+            self.closed = max(self.closed, batch.closed)
+        return answer
 
     def _may_apply(self, lease: Lease, batch: WriteBatch) -> bool:
         """Whether it was evaluated under this lease; with the flaw any other will do."""
@@ -359,7 +365,7 @@ class TabletMachine:
         return "double-apply" in self._flaws and answer not in (SESSION_ENDED, FORGOTTEN)
 
     def _carry_out(self, lease: Lease, batch: WriteBatch, hold: HoldBatch | None) -> None:
-        """The whole batch. One that is refused, by its lease or as a double, voids its closed timestamp too."""
+        """The whole batch, and what its position has closed."""
         if hold is not None:
             self.on_hold(hold, self.closed)
             self._carry_hold_out(hold)

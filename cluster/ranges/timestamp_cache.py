@@ -59,8 +59,9 @@ class _Page:
 class TimestampCache:
     """Highest timestamps of reads by span; holds at most `capacity` spans."""
 
-    def __init__(self, low_water: int, capacity: int = CAPACITY) -> None:
+    def __init__(self, low_water: int, capacity: int = CAPACITY, flaws: frozenset[str] = frozenset()) -> None:
         self._low_water = low_water
+        self._goes_back = "cache-low-water-back" in flaws
         self._page_size = max(1, capacity // 2)
         self._young, self._old = _Page(), _Page()
 
@@ -69,7 +70,7 @@ class TimestampCache:
         if timestamp <= self._low_water:
             return
         if self._young.size >= self._page_size:
-            self._low_water = max(self._low_water, self._old.highest)
+            self._low_water = max(0 if self._goes_back else self._low_water, self._old.highest)
             self._old, self._young = self._young, _Page()
         self._young.record(span, timestamp)
 

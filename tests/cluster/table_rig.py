@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from cluster.deploy.database_sim import SimDatabase
 from cluster.deploy.layout import Layout
@@ -20,9 +20,9 @@ KNOBS = Knobs(snapshot_entries=10, retained_entries=0, log_segment_bytes=2_000)
 class TableRig:
     """A whole cluster with a table of one tablet, and what tests do with it."""
 
-    def __init__(self, world: World, knobs: Knobs = KNOBS, masters: int = 3) -> None:
+    def __init__(self, world: World, knobs: Knobs = KNOBS, masters: int = 3, flaws: Sequence[str] = ()) -> None:
         self.world, self.environment = world, SimEnvironment(world)
-        self.database = SimDatabase(world, Layout(masters, 4), knobs=knobs)
+        self.database = SimDatabase(world, Layout(masters, 4), flaws, knobs)
 
     async def begin(self, table: bool = True) -> None:
         await self.environment.setup(self.database.nodes)
@@ -73,6 +73,12 @@ class TableRig:
         return sum(self.world.node(node).body.acted.get(name, 0) for node in self.nodes(role))
 
 
-def play(scenario: Callable[[TableRig], object], seed: int = 1, knobs: Knobs = KNOBS, masters: int = 3) -> None:
+def play(
+    scenario: Callable[[TableRig], object],
+    seed: int = 1,
+    knobs: Knobs = KNOBS,
+    masters: int = 3,
+    flaws: Sequence[str] = (),
+) -> None:
     with World(seed, version=WIRE_VERSION) as world:
-        world.run(scenario(TableRig(world, knobs, masters)))  # type: ignore[arg-type]
+        world.run(scenario(TableRig(world, knobs, masters, flaws)))  # type: ignore[arg-type]

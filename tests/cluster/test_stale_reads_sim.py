@@ -113,6 +113,24 @@ def test_an_idle_range_is_closed_and_served_by_every_replica(quiesce_after_ms: i
     play(scenario, knobs=msgspec.structs.replace(CLOSING, quiesce_after_ms=quiesce_after_ms))
 
 
+@pytest.mark.parametrize("flaw", [None, "idle-never-closes"])
+def test_an_idle_range_is_closed_while_a_member_is_down(flaw: str | None) -> None:
+    """It can't fall silent, so its record is renewed though nobody writes; the watch sees where it is not."""
+
+    async def scenario(rig: TableRig) -> None:
+        await begun(rig)
+        _, others = await holder_and_others(rig)
+        await rig.database.kill(others[0])
+        await asyncio.sleep(10)
+        later = rig.world.harness_ports("reader").clock.wall_ns()
+        await asyncio.sleep(20)
+        reply, _ = await read_of(rig, others[1], later)
+        assert isinstance(reply, ErrorReply if flaw else ReadReply)
+        assert list((await rig.database.invariants()).broken) == (["nothing-stands-still"] if flaw else [])
+
+    play(scenario, knobs=CLOSING, flaws=[flaw] if flaw else [])
+
+
 @pytest.mark.parametrize("away", ["holder", "all but one"])
 def test_what_was_closed_is_served_whoever_is_away(away: str) -> None:
     async def scenario(rig: TableRig) -> None:

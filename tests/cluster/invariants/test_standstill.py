@@ -17,10 +17,11 @@ class Rig:
     """A watch of what stands still, in a cluster that is healthy or not."""
 
     def __init__(self, patience: IdleBounds = PATIENCE) -> None:
-        self.now_ns, self.well = 0, True
+        self.now_ns = 0
+        self.down: tuple[str, ...] | None = ()
         self.findings = BreachLog(lambda: (self.now_ns, 0))
         self.life = self.findings.lives.begin("a", 1)
-        self.watch = Standstill(self.findings, lambda: (self.now_ns, 0), lambda: self.well, patience)
+        self.watch = Standstill(self.findings, lambda: (self.now_ns, 0), lambda: self.down, patience)
 
     def go_on(self, seconds: float) -> int:
         """Time passes, with a look every quarter of a second; how many breaches there are by then."""
@@ -56,6 +57,43 @@ def test_a_range_is_closed_whether_anybody_writes_to_it_or_not() -> None:
     rig.watch.closes(GROUP, wall_ns, wall_ns + rig.now_ns)
     assert rig.go_on(0.25) == 0, "what was closed once stays closed"
     assert rig.go_on(4) == 1 and rig.go_on(9) == 1
+
+
+@pytest.mark.parametrize(
+    ("down", "failed", "breaches"),
+    [((), "", 1), (("c",), "", 1), (("b", "c"), "", 0), (("c",), "b", 0), (("c",), "c", 1), (None, "", 0)],
+)
+def test_a_range_is_closed_while_most_of_its_voters_run(
+    down: tuple[str, ...] | None, failed: str, breaches: int
+) -> None:
+    patience = IdleBounds.of(Knobs(closed_lag_ms=3_000, side_transport_ms=200))
+    rig = Rig(patience)
+    rig.watch.leased(GROUP, 1)
+    rig.watch.configured(GROUP, ("a", "b", "c"))
+    for server in ("a", "b", "c"):
+        rig.watch.opened(GROUP, server)
+    if failed:
+        rig.watch.closed_for_good(GROUP, failed)
+    rig.down = down
+    rig.watch.bound(GROUP, 1)  # is not asked for while a node is down
+    idle_s, lease_s = patience.idle_closed_ns / SECOND, patience.lease_ns / SECOND
+    assert rig.go_on(idle_s + (lease_s if down else 0)) == 0
+    assert rig.go_on(1) == breaches
+
+
+def test_who_was_down_is_waited_for_anew_and_has_to_open_its_replica() -> None:
+    rig = Rig(IdleBounds.of(Knobs(closed_lag_ms=3_000, side_transport_ms=200)))
+    rig.watch.leased(GROUP, 1)
+    rig.watch.configured(GROUP, ("a", "b", "c"))
+    for server in ("a", "b", "c"):
+        rig.watch.opened(GROUP, server)
+    for node in ("a", "b", "c") * 3:
+        rig.down = (node,)
+        assert rig.go_on(7) == 0
+    rig.watch.began("a")
+    assert rig.go_on(60) == 0
+    rig.watch.opened(GROUP, "a")
+    assert rig.go_on(1) == 1
 
 
 def test_a_leader_gets_its_lease() -> None:
@@ -108,7 +146,7 @@ def test_nothing_is_expected_while_anything_is_disturbed() -> None:
     rig.watch.bound(GROUP, 1)
     for _ in range(9):
         rig.go_on(3)
-        rig.watch.disturbed()
+        rig.watch.began("a")
         rig.go_on(1)
-        rig.well = not rig.well
+        rig.down = None if rig.down == () else ()
     assert rig.findings.record().broken == {}

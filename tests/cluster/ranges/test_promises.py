@@ -229,6 +229,12 @@ def test_with_the_flaw_closed_ignores_inflight_what_is_in_flight_holds_nothing_b
     assert promises.close(1_000) == 1_000
 
 
+def test_with_the_flaw_closed_goes_back_a_write_enters_below_what_was_told() -> None:
+    promises, shared = Promises(1, 0, 50, frozenset({"closed-goes-back"})), SharedClosed(100)
+    assert promises.share(shared, lambda: None) and promises.closed == 100
+    assert promises.enter(90).timestamp == 90
+
+
 def test_a_lease_closes_from_what_is_applied_or_was_promised_before_on() -> None:
     assert Promises(2, 70, 50).closed == 70
     assert Promises(2, 50, 70).closed == 70

@@ -161,6 +161,15 @@ def test_a_double_closes_nothing() -> None:
     assert log.machine.closed == 100
 
 
+def test_with_the_flaw_closed_of_refused_what_is_not_carried_out_closes() -> None:
+    for stamped in (batch(1, 20_001, (KEY, 1), closed=200), batch(2, 20_001, (KEY, 1), lease=7, closed=200)):
+        log = leased(flaws=frozenset({"closed-of-refused"}))
+        log.put(batch(1, 20_000, (KEY, 1), closed=100))
+        before = log.machine.write_index
+        log.put(stamped)
+        assert (log.machine.closed, log.machine.write_index) == (200, before)
+
+
 def test_timestamps_need_not_rise_along_the_log_but_those_of_one_cell_do() -> None:
     log = leased()
     log.put(batch(1, 20_005, (KEY, 1)))

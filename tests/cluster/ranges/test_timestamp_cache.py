@@ -47,3 +47,10 @@ def test_the_cache_is_bounded_whatever_is_read() -> None:
         cache.record(point((0, row, 0)), row + 1)
     assert cache.highest(point((0, 999, 0))) == 1_000
     assert 980 <= cache.highest(point((5, 5, 5))) < 1_000
+
+
+def test_with_the_flaw_cache_low_water_back_what_earlier_holders_served_is_forgotten() -> None:
+    cache = TimestampCache(50, 2, frozenset({"cache-low-water-back"}))
+    for row in (1, 2):
+        cache.record(point((0, row, 0)), 60)
+    assert cache.highest(point((0, 3, 0))) == 0

@@ -52,3 +52,10 @@ def test_a_stream_that_overlaps_without_end_does_not_hold_the_bound_back() -> No
         live.append(tracker.enter(at))
         tracker.leave(live.pop(0))
     assert tracker.bound is not None and tracker.bound > 980
+
+
+def test_with_the_flaw_tracker_wrong_bucket_what_is_lowest_does_not_count() -> None:
+    tracker = BucketTracker(frozenset({"tracker-wrong-bucket"}))
+    tracker.enter(10)
+    tracker.enter(5)
+    assert tracker.bound == 10
