@@ -131,7 +131,7 @@ def test_a_log_is_cut_behind_snapshots(snapshot: int, seconds: int, breaches: in
 def test_it_is_looked_at_where_all_groups_are_silent() -> None:
     """What servers go on to report is heard by masters: no message of a silent group leaves any more."""
     now_ns = 0
-    watch = Watch(lambda: (now_ns, 0), well=lambda: True, knobs=Knobs(side_transport_ms=0))
+    watch = Watch(lambda: (now_ns, 0), down=tuple, knobs=Knobs(side_transport_ms=0))
     master = watch.observer("m1", 1, TestClock())
     watch.standstill.leased(GROUP, 2)
     watch.standstill.leads(GROUP, 3, 0)
