@@ -84,13 +84,12 @@ class CandidateRuns:
         """Whether it broke in the wanted family, and before that in none in which the run had not; inputs that broke
         otherwise are kept."""
         found = {each.family: each for each in result.measures.families}
-        before = tuple(takewhile(lambda family: family != self.wanted.family, found))
-        if self.wanted.family in found and self.before.issuperset(before):
-            return True
-        if before and before[0] not in self.seen:
-            self.seen[before[0]] = found[before[0]].title
-            save_inputs(inputs, self.to / OTHERS / before[0])
-        return False
+        ahead = takewhile(lambda family: family != self.wanted.family, found)
+        others = [family for family in ahead if family not in self.before]
+        if others and others[0] not in self.seen:
+            self.seen[others[0]] = found[others[0]].title
+            save_inputs(inputs, self.to / OTHERS / others[0])
+        return self.wanted.family in found and not others
 
 
 class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
