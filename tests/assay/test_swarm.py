@@ -22,7 +22,15 @@ NEEDED = (*(info.needs for info in NEMESES.values()), *(variant.needs for varian
 EVERYTHING = frozenset[str]().union(*NEEDED) - {LEADERLESS}
 OPTIONS = RunOptions("register", nemesis=("all",), swarm=True)
 ANYWAY = Tuning(
-    spare_servers=1, under_way=1000, message=1, taken_in=1000, kept=1, outlives_s=1.0, limits=1.0, stepping=True
+    spare_servers=1,
+    under_way=1000,
+    message=1,
+    taken_in=1000,
+    kept=1,
+    outlives_s=1.0,
+    limits=1.0,
+    stepping=True,
+    learners=1,
 )
 """Lets every script reach its core."""
 
