@@ -128,7 +128,8 @@ def test_an_idle_range_is_closed_while_a_member_is_down(flaw: str | None) -> Non
         assert isinstance(reply, ErrorReply if flaw else ReadReply)
         assert list((await rig.database.invariants()).broken) == (["nothing-stands-still"] if flaw else [])
 
-    play(scenario, knobs=CLOSING, flaws=[flaw] if flaw else [])
+    knobs = msgspec.structs.replace(CLOSING, closed_lag_ms=1_500)
+    play(scenario, knobs=knobs, flaws=[flaw] if flaw else [])
 
 
 @pytest.mark.parametrize("away", ["holder", "all but one"])

@@ -35,7 +35,7 @@ def test_what_is_never_drawn_is_what_the_design_calls_a_negative_control() -> No
         drawn = {key.draw(seed, severity, {}) for seed in range(300) for severity in ("mild", "harsh")}  # type: ignore[arg-type]
         if isinstance(key.values, Among):
             never |= {f"{key.name}={name}" for name in key.values.names if name not in drawn}
-        elif drawn == {None}:
+        elif drawn == {None} and key.name != "slow-waits":  # swarms draw them
             never.add(f"{key.name}=…")
     (told,) = re.findall("comes only when it is told: (.*?)\\.", DESIGN.read_text().replace("\n", " "))
     assert never == set(re.findall("`(.*?)`", told))
