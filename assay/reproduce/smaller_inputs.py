@@ -158,10 +158,11 @@ def plain_value(name: str) -> Value:
     """What a key of the world is where nothing is wrong."""
     if name == SEVERITY.name:
         return "mild"
-    knob = getattr(Knobs(), name.replace("-", "_"), None)
+    knob: Value | None = getattr(Knobs(), name.replace("-", "_"), None)
+    if knob is not None:
+        return knob
     key = WORLD_KEYS[name]
-    value: Value = knob if knob is not None else (*key.mild, 0.0)[0]
-    return value
+    return key.mild[0] if key.mild else key.values.parse("0")
 
 
 def by_clients(inputs: Inputs, breaks: Asked) -> Inputs:

@@ -141,6 +141,7 @@ class Master:
 
     def __init__(self, outcome: bytes | Refusal = b"done") -> None:
         self.locks, self.flaws = NotedLocks(), frozenset[str]()
+        self.ports = SimpleNamespace(failpoints=SimpleNamespace(armed={}))
         self.noted: list[str] = []
         self.answers: dict[RequestId, bytes] = {}
         self.leads = True
