@@ -14,6 +14,7 @@ from harness.errors import HarnessError
 from harness.ports.machines import ProcessState
 from harness.protocols import Armable, HoldsMessages, TellsAside
 from nemesis.kinds.api import Claims, Family, FaultKind, FaultPlan, Moment, Setting, Variant, all_to_the_end, armable
+from nemesis.kinds.failpoint import FRESH_NS
 from nemesis.observe import TSERVER, DatabaseObserver, Sight, names
 from nemesis.targets import select
 
@@ -56,8 +57,11 @@ class SideTroubles:
 
     def __init__(self, observer: DatabaseObserver, claims: Claims) -> None:
         self._observer, self._database, self._claims = observer, observer.database, claims
+        self._clock = observer.environment.clock
         self._done: dict[int, TroubleAside] = {}
         self._left: dict[int, dict[str, int]] = {}
+        self._seen_ns: dict[int, dict[str, int]] = {}
+        """By node that had acted once more at a look when the last such look was."""
         self._holds: dict[int, int] = {}
 
     def instances(self) -> frozenset[int]:
@@ -67,21 +71,28 @@ class SideTroubles:
         taken = self._claims.take(instance, action.targets, AT_POINT)
         self._done[instance] = action
         self._left[instance] = {name: await self._acted(name) for name in taken}
+        self._seen_ns[instance] = {}
         if action.how == "old" and taken:
             await self._outlive(instance, action)
         else:
             await all_to_the_end([self._trouble(action, name) for name in taken])
 
     async def look(self, instance: int) -> Sight:
-        """Nodes have noted more of such messages since, all that lead something among them, for others may have nothing
-        to tell; or one is held."""
+        """Nodes go on to note such messages, all that lead something among them, for others may have nothing to tell;
+        or one is held."""
         if (hold := self._holds.get(instance)) is not None:
             held = await self._holding.held_bytes(hold)
             return Sight(held > 0, {"bytes": held})
-        told = {name: await self._shown(name, before) for name, before in self._left[instance].items()}
-        view = await self._observer.view(self._claims.down())
-        leading = sorted({leader.node for leader in view.leaders(TSERVER)} & told.keys())
-        return Sight(any(told.values()) and all(told[name] for name in leading), {"acted": told, "leading": leading})
+        left, seen, now_ns = self._left[instance], self._seen_ns[instance], self._clock.monotonic_ns()
+        for name, count in [(name, await self._acted(name)) for name in left]:
+            if count > left[name]:
+                left[name], seen[name] = count, now_ns
+        fresh = [name for name, at_ns in seen.items() if now_ns - at_ns < FRESH_NS]
+        view = await self._observer.view(self._claims.mute())
+        leading = sorted({leader.node for leader in view.leaders(TSERVER)} & left.keys())
+        last_ns = min((seen[name] for name in leading or fresh if name in seen), default=None)
+        evidence = {"acted": {name: name in fresh for name in left}, "leading": leading}
+        return Sight(bool(fresh) and set(leading) <= set(fresh), evidence, at_ns=last_ns)
 
     async def undo(self, instance: int) -> None:
         if (hold := self._holds.pop(instance, None)) is not None:
@@ -100,6 +111,7 @@ class SideTroubles:
     def forget(self, instance: int) -> None:
         self._done.pop(instance, None)
         self._left.pop(instance, None)
+        self._seen_ns.pop(instance, None)
 
     async def _trouble(self, action: TroubleAside, name: str) -> None:
         if action.how == "lost":
@@ -128,9 +140,6 @@ class SideTroubles:
 
     async def _acted(self, name: str) -> int:
         return (await self._able.acted(name)).get(self._point, 0)
-
-    async def _shown(self, name: str, before: int) -> bool:
-        return await self._acted(name) > before
 
     @property
     def _able(self) -> Armable:

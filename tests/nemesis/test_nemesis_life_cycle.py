@@ -18,6 +18,7 @@ from nemesis.kinds.api import Claims
 from nemesis.kinds.decommission import Decommission, Decommissions
 from nemesis.kinds.disks import DiskTroubles, TroubleDisks
 from nemesis.kinds.placement import LastWishes
+from nemesis.kinds.side_transport import SideTroubles, TroubleAside
 from nemesis.nemesis import FaultNemesis, Injectors, Patience
 from nemesis.observe import DatabaseObserver, Sight
 from nemesis.registry import KINDS
@@ -469,3 +470,17 @@ async def test_a_server_stays_though_no_master_could_be_told_as_it_was_to() -> N
     assert (await emptying.look_gone(3)).met is False
     database.headless = False
     assert [(await emptying.look_gone(3)).met for _ in range(2)] == [False, True]
+
+
+async def test_a_side_transport_that_is_disarmed_by_hand_is_in_effect_no_more() -> None:
+    """Nodes go on to say how often they acted at a point that nothing stands at any longer; t1 leads the
+    tablet, so that what t2 does is not enough."""
+    database, environment = FakeDatabase(), FakeEnvironment()
+    troubles = SideTroubles(DatabaseObserver(database, environment), Claims())
+    await troubles.carry_out(3, TroubleAside(("t1", "t2"), "lost"))
+    assert (await troubles.look(3)).met is True
+    for later_s, acted, met in ((4, "t1 t2", True), (6, "t2", False), (1, "t1", True), (6, "", False)):
+        await environment.clock.sleep(later_s)
+        for name in acted.split():
+            database.acts[name, database.side_point] += 1
+        assert (await troubles.look(3)).met is met
