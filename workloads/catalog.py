@@ -85,7 +85,7 @@ class Catalogs(msgspec.Struct, frozen=True):
     columns: frozenset[tuple[int, int]] = frozenset()
 
     def step(self, context: Context) -> Step:
-        op = fill(self._put(self._next(Chance(child(self.seed, self.count)))), context)
+        op = fill(self._varied(self._next(Chance(child(self.seed, self.count)))), context)
         return (PENDING, self) if op is None else (op, replace(self, count=self.count + 1))
 
     def update(self, context: Context, event: Op) -> Generator:
@@ -103,7 +103,7 @@ class Catalogs(msgspec.Struct, frozen=True):
             return Op("invoke", 0, f)
         return invoke(f, self._mop(f, chance))
 
-    def _put(self, op: Op) -> Op:
+    def _varied(self, op: Op) -> Op:
         """The question or scan otherwise, if chance has it so, which is another one than the mix's."""
         if op.f not in (*QUESTIONS, "scan") or op.value is not None or not self.options["varied"]:
             return op

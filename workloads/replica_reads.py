@@ -20,6 +20,7 @@ from harness.history.ops import Mop, Op, cas, read, write
 from harness.verdict.adequacy import FloorOf
 from workloads import register
 from workloads.api import Option, Options, Workload
+from workloads.catalog import PAGES
 
 S = 1_000_000_000
 RECENT = 64  # reads served that are remembered
@@ -254,8 +255,6 @@ class ReadsAtTimes(msgspec.Struct, frozen=True):
 
 BASE = 2
 """The id of the column of values of typed rows, behind those of the key."""
-PAGES = (1, 2, 7, 1_000)
-"""Rows in a page of a scan that is made otherwise."""
 
 
 class ReadsWithinBounds(msgspec.Struct, frozen=True):
@@ -270,7 +269,7 @@ class ReadsWithinBounds(msgspec.Struct, frozen=True):
     def step(self, context: Context) -> Step:
         due = self.late.due(context.time_ns)
         chance = Chance(child(self.seed, self.count))
-        made = self._put(self._next(chance, context.time_ns)) if due is None else self.late.settle(due, BASE)
+        made = self._varied(self._next(chance, context.time_ns)) if due is None else self.late.settle(due, BASE)
         op = fill(made, context)
         if op is None:
             return PENDING, self
@@ -300,7 +299,7 @@ class ReadsWithinBounds(msgspec.Struct, frozen=True):
         mode = "nearest" if chance.uniform() < self.options["nearest"] else "staleness"
         return replace(op, mode=mode, bound=chance.choice(STALENESS_NS))
 
-    def _put(self, op: Op) -> Op:
+    def _varied(self, op: Op) -> Op:
         """The scan in pages of another size, and a read at just a time that was seen, if chance has it so, which is
         another one than the mix's."""
         if op.f not in ("read", "scan") or not self.options["varied"]:

@@ -127,7 +127,7 @@ class CatalogOps:
 
     # ---- questions ----
 
-    async def _put(self, op: Op, question: AnyQuestion, reply_type: type[ReplyType]) -> ReplyType:
+    async def _ask(self, op: Op, question: AnyQuestion, reply_type: type[ReplyType]) -> ReplyType:
         """To the leader. With a value, as old as `op.bound` allows: to the master that the value names by number, or to
         one after another until one may answer."""
         if op.value is None:
@@ -139,14 +139,14 @@ class CatalogOps:
 
     async def _columns(self, op: Op) -> tuple[Mop, ...]:
         """Of the table whose rows are read and written: its schema's version, and by id what columns are called."""
-        reply = await self._put(op, GetTableSchema(self._rows_table), TableSchemaReply)
+        reply = await self._ask(op, GetTableSchema(self._rows_table), TableSchemaReply)
         numbers = [(column.id, name_number(column.name)) for column in reply.columns]
         return tuple(
             Mop("column", 0, each, row=reply.version, column=number) for each, number in numbers if number is not None
         )
 
     async def _list(self, op: Op) -> tuple[Mop, ...]:
-        found = (await self._put(op, ListTables(), ListTablesReply)).tables
+        found = (await self._ask(op, ListTables(), ListTablesReply)).tables
         tables = [(NAME.fullmatch(info.name), info) for info in found]
         return tuple(
             Mop(
@@ -161,18 +161,18 @@ class CatalogOps:
         )
 
     async def _schema(self, op: Op) -> tuple[Mop, ...]:
-        reply = await self._put(op, GetTableSchema(_named(op)), TableSchemaReply)
+        reply = await self._ask(op, GetTableSchema(_named(op)), TableSchemaReply)
         more = (_place(TABLE_STATES, reply.state), reply.replication_factor, reply.fully_applied_version)
         return (replace(op.mops[0], value=short_id(reply.table_id), row=reply.version, values=more),)
 
     async def _created(self, op: Op) -> tuple[Mop, ...]:
-        return _done(op.mops[0], await self._put(op, IsCreateTableDone(_named(op)), DoneReply))
+        return _done(op.mops[0], await self._ask(op, IsCreateTableDone(_named(op)), DoneReply))
 
     async def _altered(self, op: Op) -> tuple[Mop, ...]:
-        return _done(op.mops[0], await self._put(op, IsAlterTableDone(_named(op)), DoneReply))
+        return _done(op.mops[0], await self._ask(op, IsAlterTableDone(_named(op)), DoneReply))
 
     async def _locations(self, op: Op) -> tuple[Mop, ...]:
-        reply = await self._put(op, GetTableLocations(_named(op)), TableLocationsReply)
+        reply = await self._ask(op, GetTableLocations(_named(op)), TableLocationsReply)
         self._remember(reply.tablets)
         buckets = max((tablet.partition.buckets for tablet in reply.tablets), default=1)
         answered = replace(op.mops[0], value=short_id(reply.table_id), column=buckets)
@@ -189,7 +189,7 @@ class CatalogOps:
 
     async def _ask_tablets(self, op: Op) -> tuple[Mop, ...]:
         """What became of the tablets that this client has seen."""
-        reply = await self._put(op, GetTabletLocations(tuple(self._tablets.values())), TabletLocationsReply)
+        reply = await self._ask(op, GetTabletLocations(tuple(self._tablets.values())), TabletLocationsReply)
         known = [
             Mop("known", 0, short_id(tablet.tablet_id), column=_place(TABLET_STATES, tablet.state))
             for tablet in reply.tablets
